@@ -1,0 +1,52 @@
+"""linlap makes a trained PyTorch network say how sure it is.
+
+It linearises the network at its trained weights, does Gaussian inference in that linear model, and predicts
+with that same linear model.
+"""
+
+from linlap import metrics, ood
+from linlap.curvature import Diagonal, Full, Kron, LowRank
+from linlap.errors import InputError, LinlapError, LinlapWarning, MemoryBudgetError, NotFiniteError
+from linlap.fit import laplace
+from linlap.integrators import Exact, GaussHermite, LaplaceBridge, MonteCarlo, Probit
+from linlap.io import load, save
+from linlap.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Poisson
+from linlap.network import Network
+from linlap.predictives import BNN, GLM, MAP
+from linlap.prior import Prior
+from linlap.uncertainty import uncertainty
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BNN",
+    "GLM",
+    "MAP",
+    "Bernoulli",
+    "Categorical",
+    "Diagonal",
+    "Exact",
+    "Full",
+    "GaussHermite",
+    "Gaussian",
+    "HeteroscedasticGaussian",
+    "InputError",
+    "Kron",
+    "LaplaceBridge",
+    "LinlapError",
+    "LinlapWarning",
+    "LowRank",
+    "MemoryBudgetError",
+    "MonteCarlo",
+    "Network",
+    "NotFiniteError",
+    "Poisson",
+    "Prior",
+    "Probit",
+    "laplace",
+    "load",
+    "metrics",
+    "ood",
+    "save",
+    "uncertainty",
+]

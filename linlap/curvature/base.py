@@ -1,0 +1,93 @@
+"""What a curvature and the structure that fits it are."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from linlap import tree
+from linlap.errors import InputError
+from linlap.jacobian import Jacobian
+from linlap.linalg import BlockDiagonal
+from linlap.prior import Prior
+
+T = TypeVar("T")
+Shapes = Mapping[str, torch.Size]
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What else is summed over the data: their number, and log p(y | f(x; θ*))."""
+
+    count: int
+    log_likelihood: float
+
+
+class Sweep(Protocol):
+    """Passes over the data, as a structure sees them."""
+
+    @property
+    def shapes(self) -> Shapes: ...
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the network's dtype and device."""
+
+    @property
+    def totals(self) -> Totals:
+        """Known once all data have been seen."""
+
+    def sum(self, measure: Callable[[Jacobian], T], goal: str) -> T:
+        """Σ over batches of a measurement of the Jacobian, its seeds the columns of Λ^½."""
+
+    def product(self, v: Tensor, goal: str) -> Tensor:
+        """The GGN times a weight vector: Σ Jᵀ Λ J v, in one pass."""
+
+
+class Curvature(ABC):
+    """Σ over data of Jᵀ Λ J, exactly or nearly; there is no prior in it."""
+
+    shapes: Shapes
+    totals: Totals
+
+    @abstractmethod
+    def precision(self, prior: Prior) -> BlockDiagonal:
+        """H + P0 in float64; decompositions of H are made once, whatever the number of priors."""
+
+    def __add__(self, other: Curvature) -> Curvature:
+        """The curvature of both sets of data together."""
+        if type(self) is not type(other) or list(self.shapes) != list(other.shapes):
+            raise InputError(
+                f"cannot add a {type(other).__name__} to a {type(self).__name__}, or over other parameters; fit both "
+                "with the same structure on the same network."
+            )
+        return self._plus(other)
+
+    def _plus(self, other: Curvature) -> Curvature:
+        return tree.add(self, other)
+
+
+class Structure(ABC):
+    """A choice of what to keep of the curvature."""
+
+    @abstractmethod
+    def fit(self, sweep: Sweep) -> Curvature:
+        """The curvature of the data of a sweep."""
+
+    @abstractmethod
+    def bytes_needed(self, shapes: Shapes) -> int:
+        """The memory that fitting, decomposing and predicting take at their peak, besides the network's own."""
+
+    @property
+    def forms_dense_rows(self) -> bool:
+        """Whether a batch's whole Jacobian is formed, so that batches must be small enough for it."""
+        return False
+
+
+def numel(shapes: Shapes) -> int:
+    return sum(shape.numel() for shape in shapes.values())

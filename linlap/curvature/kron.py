@@ -1,0 +1,204 @@
+"""Kronecker-factored curvature: one pair of small matrices a layer.
+
+For a weight used once per input the block of one datum is exactly G ⊗ A with A = a aᵀ and G = Σ_r g gᵀ; over
+data the sum of products is replaced by the product of sums, over their number. With shared positions there
+are three readings: "expand" sums both over positions and divides once by their number, "reduce" averages a
+and sums g first, "sum" divides by nothing. Biases and other small parameters keep an exact block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+
+from torch import Tensor
+
+from linlap.curvature.base import Curvature, Shapes, Structure, Sweep, Totals
+from linlap.errors import InputError
+from linlap.jacobian import DenseBlock, Jacobian, LookupBlock, OuterBlock, ParameterBlock
+from linlap.linalg import SPD, BlockDiagonal, Diagonal, Kronecker, Spectral, safe_eigh
+from linlap.prior import Prior
+
+Damping = Literal["none", "sqrt"]
+Sharing = Literal["expand", "reduce", "sum"]
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Sums A `[k, i, i]` (or the diagonal `[V]` of an embedding's) and G `[k, o, o]`, and what to divide by once."""
+
+    a: Tensor
+    g: Tensor
+    count: int
+    rows_are_a: bool
+
+    @cached_property
+    def eigen(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+        """(λ_a, U_a or None, λ_g, U_g), with λ_a averaged and λ_g summed over the data."""
+        g_values, g_vectors = safe_eigh(self.g, "Kronecker factor G")
+        if self.a.ndim == 1:
+            return self.a.unsqueeze(0) / self.count, None, g_values, g_vectors
+        a_values, a_vectors = safe_eigh(self.a, "Kronecker factor A")
+        return a_values / self.count, a_vectors, g_values, g_vectors
+
+    def basis(self) -> tuple[Tensor | None, Tensor | None]:
+        """(left, right) eigenvectors in the order of the parameter's rows and columns."""
+        _, a_vectors, _, g_vectors = self.eigen
+        return (a_vectors, g_vectors) if self.rows_are_a else (g_vectors, a_vectors)
+
+    def values(self, shift: Tensor | None = None) -> Tensor:
+        """Eigenvalues `[k, rows, cols]`; a shift is added to those of both factors before they are multiplied."""
+        a_values, _, g_values, _ = self.eigen
+        a, g = a_values.unsqueeze(-2), g_values.unsqueeze(-1)
+        if shift is None:
+            values = g * a
+        else:
+            shift = shift.mT if self.rows_are_a and shift.ndim else shift
+            values = (g + shift) * (a + shift)
+        return values.mT if self.rows_are_a else values
+
+
+@dataclass(frozen=True, eq=False)
+class KronCurvature(Curvature):
+    """Each parameter has a pair, a small matrix `[p, p]`, or a diagonal `[p]`.
+
+    `corrected` holds re-estimated eigenvalues of pairs, `[k, rows, cols]`; they belong to the eigenbasis of
+    these very sums, so corrected curvatures do not add.
+    """
+
+    shapes: Shapes
+    totals: Totals
+    pairs: dict[str, Pair]
+    squares: dict[str, Tensor]
+    diagonals: dict[str, Tensor]
+    damping: Damping = "none"
+    corrected: dict[str, Tensor] = field(default_factory=dict)
+
+    @cached_property
+    def _square_eigen(self) -> dict[str, tuple[Tensor, Tensor]]:
+        return {name: safe_eigh(matrix, f"curvature of {name}") for name, matrix in self.squares.items()}
+
+    def precision(self, prior: Prior) -> BlockDiagonal:
+        tensors = [pair.g for pair in self.pairs.values()] + [*self.squares.values(), *self.diagonals.values()]
+        d = prior.by_parameter(self.shapes, tensors[0].device)
+        return BlockDiagonal({(name,): self._operator(name, d[name]) for name in self.shapes})
+
+    def _operator(self, name: str, d: Tensor) -> SPD:
+        if name in self.diagonals:
+            return Diagonal(self.diagonals[name] + d)
+        if name in self.squares:
+            values, vectors = self._square_eigen[name]
+            # A prior that differs between weights is not diagonal in this basis: its diagonal there is kept.
+            return Spectral(vectors, values + (vectors.square().mT @ d if d.ndim else d))
+        pair = self.pairs[name]
+        left, right = pair.basis()
+        shape = pair.values().shape
+        if d.ndim:
+            d = _projected(d.reshape(shape), left, right)
+        if name in self.corrected:
+            return Kronecker(left, right, self.corrected[name] + d)
+        if self.damping == "sqrt":
+            return Kronecker(left, right, pair.values(d.sqrt()))
+        return Kronecker(left, right, pair.values() + d)
+
+    def _plus(self, other: Curvature) -> Curvature:
+        if self.corrected:
+            raise InputError(
+                "corrected eigenvalues belong to the eigenbasis of their own data and cannot be added; fit once on "
+                "all data, or use Kron(corrected=False), which adds exactly."
+            )
+        return super()._plus(other)
+
+
+def _projected(d: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
+    """The diagonal, in a Kronecker eigenbasis, of the diagonal matrix of d `[k, rows, cols]`."""
+    d = d if left is None else left.square().mT @ d
+    return d if right is None else d @ right.square()
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """What one pass adds up, by parameter."""
+
+    pairs: dict[str, Pair]
+    squares: dict[str, Tensor]
+    diagonals: dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Kron(Structure):
+    """A Kronecker product a layer: the default, for networks of any size.
+
+    `damping="sqrt"` adds √δ to each factor instead of δ to their product (Ritter et al., 2018), which
+    concentrates the posterior. `corrected=True` takes a second pass that re-estimates the eigenvalues in the
+    Kronecker basis (EKFAC). Parameters that are no matrix of a known layer get an exact block up to
+    `dense_limit` entries, and their exact diagonal above.
+    """
+
+    damping: Damping = "none"
+    sharing: Sharing = "expand"
+    corrected: bool = False
+    dense_limit: int = 1024
+
+    def __post_init__(self) -> None:
+        if self.damping not in ("none", "sqrt"):
+            raise InputError(f"damping={self.damping!r}; pass 'none' (exact prior) or 'sqrt' (Ritter et al.).")
+        if self.sharing not in ("expand", "reduce", "sum"):
+            raise InputError(f"sharing={self.sharing!r}; pass 'expand', 'reduce' or 'sum'.")
+        if self.corrected and self.damping != "none":
+            raise InputError(
+                "corrected=True with damping='sqrt': corrected eigenvalues have no factors to dampen; choose one."
+            )
+
+    def fit(self, sweep: Sweep) -> KronCurvature:
+        sums = sweep.sum(self._measure, "fitting the Kronecker factors")
+        curvature = KronCurvature(sweep.shapes, sweep.totals, sums.pairs, sums.squares, sums.diagonals, self.damping)
+        if not self.corrected:
+            return curvature
+        corrected = sweep.sum(lambda jacobian: _eigenvalues(jacobian, curvature), "correcting the eigenvalues")
+        return replace(curvature, corrected=corrected)
+
+    def _measure(self, jacobian: Jacobian) -> _Sums:
+        sums = _Sums({}, {}, {})
+        for name, block in jacobian.blocks.items():
+            self._measure_block(name, block, sums)
+        return sums
+
+    def _measure_block(self, name: str, block: ParameterBlock, sums: _Sums) -> None:
+        if isinstance(block, OuterBlock | LookupBlock):
+            a, g = block.factors(self.sharing)
+            count = block.rows[0] * (block.positions if self.sharing == "expand" else 1)
+            rows_are_a = block.flip if isinstance(block, OuterBlock) else True
+            sums.pairs[name] = Pair(a.double(), g.double(), count, rows_are_a)
+        elif isinstance(block, DenseBlock) and block.size <= self.dense_limit:
+            sums.squares[name] = block.second_moment(by_position=self.sharing == "sum").double()
+        else:
+            sums.diagonals[name] = block.square_sum().double()
+
+    def bytes_needed(self, shapes: Shapes) -> int:
+        factors = 0
+        for shape in shapes.values():
+            rows, cols = shape[0] if len(shape) else 1, shape.numel() // (shape[0] if len(shape) and shape[0] else 1)
+            factors += rows**2 + cols**2 + 2 * rows * cols
+        # Sums and eigenvectors in float64, and the eigenvectors again in the network's dtype.
+        return 3 * 8 * factors
+
+
+def _eigenvalues(jacobian: Jacobian, curvature: KronCurvature) -> dict[str, Tensor]:
+    """Σ over data and seeds of (U_gᵀ J U_a)², for every pair."""
+    found = {}
+    for name, pair in curvature.pairs.items():
+        block = jacobian.blocks[name]
+        _, a_vectors, _, g_vectors = pair.eigen
+        like = jacobian.like
+        a_basis = None if a_vectors is None else a_vectors.to(like.dtype)
+        g_basis = None if g_vectors is None else g_vectors.to(like.dtype)
+        if isinstance(block, LookupBlock):
+            squares = block.rotated(None if g_basis is None else g_basis[0]).square_sum()
+        elif isinstance(block, OuterBlock):
+            squares = block.rotated(a_basis, g_basis).square_sum()
+        else:
+            raise TypeError(f"{name} has a pair but a block of kind {type(block).__name__}")
+        found[name] = squares.double().reshape(pair.values().shape)
+    return found

@@ -1,0 +1,19 @@
+"""The blocks of a Jacobian and their contractions: pure functions of tensors."""
+
+from linlap.jacobian.block import Block, ParameterBlock
+from linlap.jacobian.covariance import covariance, whitened
+from linlap.jacobian.dense import DenseBlock
+from linlap.jacobian.jacobian import Jacobian
+from linlap.jacobian.lookup import LookupBlock
+from linlap.jacobian.outer import OuterBlock
+
+__all__ = [
+    "Block",
+    "DenseBlock",
+    "Jacobian",
+    "LookupBlock",
+    "OuterBlock",
+    "ParameterBlock",
+    "covariance",
+    "whitened",
+]

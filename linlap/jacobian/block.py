@@ -1,0 +1,90 @@
+"""What a block of a Jacobian is: the derivative of seeded outputs with respect to one parameter."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+B = TypeVar("B", bound="ParameterBlock")
+
+
+class Block(ABC):
+    """J `[n, r, p]`: rows for n inputs and r seeds, columns for the p entries of a parameter.
+
+    Every contraction is defined by `dense()`; the other methods give the same numbers without
+    forming it where the block has structure.
+    """
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """p."""
+
+    @property
+    @abstractmethod
+    def like(self) -> Tensor:
+        """One of the block's tensors, for its dtype and device."""
+
+    @property
+    @abstractmethod
+    def rows(self) -> tuple[int, int]:
+        """(n, r)."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """J, `[n, r, p]`."""
+
+    @abstractmethod
+    def jvp(self, v: Tensor) -> Tensor:
+        """J v for m weight vectors `[m, p]`, as `[m, n, r]`."""
+
+    @abstractmethod
+    def vjp(self, u: Tensor) -> Tensor:
+        """Σ over inputs and seeds of u J for u `[n, r]`, as `[p]`."""
+
+    @abstractmethod
+    def gram(self, weights: Tensor, diagonal: bool = False) -> Tensor:
+        """J diag(weights) Jᵀ per input, `[n, r, r]`, or its diagonal `[n, r]`; `weights` `[p]` ≥ 0."""
+
+    @abstractmethod
+    def square_sum(self) -> Tensor:
+        """Σ over inputs and seeds of J∘J, `[p]`."""
+
+    @abstractmethod
+    def split(self, size: int) -> Iterator[Block]:
+        """The same block in pieces of at most `size` inputs."""
+
+
+class ParameterBlock(Block):
+    """The block of one parameter, whose entries in order are the columns."""
+
+    shape: torch.Size
+
+    @property
+    def size(self) -> int:
+        return self.shape.numel()
+
+    @classmethod
+    @abstractmethod
+    def join(cls: type[B], parts: Sequence[B]) -> B:
+        """The block of a parameter that several layer calls used: the sum of theirs."""
+
+
+def gram_of(features: Tensor, diagonal: bool = False) -> Tensor:
+    """Φ Φᵀ per input for features `[n, r, q]`: `[n, r, r]`, or its diagonal `[n, r]`."""
+    if diagonal:
+        return features.square().sum(-1)
+    return features @ features.mT
+
+
+def pieces(n: int, bytes_each: int, device: torch.device) -> int:
+    """How many inputs to contract at a time so that an intermediate stays small.
+
+    On a CPU small means near the caches, which is also what is fastest; on a GPU, enough to fill it.
+    """
+    budget = 1 << 30 if device.type == "cuda" else 24 << 20
+    return max(1, min(n, budget // max(1, bytes_each)))

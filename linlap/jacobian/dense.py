@@ -1,0 +1,68 @@
+"""A block kept as it is: biases, norm layers, and every parameter that no known layer explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from linlap.jacobian.block import ParameterBlock
+
+
+@dataclass(frozen=True, eq=False)
+class DenseBlock(ParameterBlock):
+    """`j` `[n, r, p]`; `at_positions` `[n, r, s, p]`, where known, are the addends whose sum it is."""
+
+    j: Tensor
+    shape: torch.Size
+    at_positions: Tensor | None = None
+
+    @property
+    def like(self) -> Tensor:
+        return self.j
+
+    @property
+    def rows(self) -> tuple[int, int]:
+        return self.j.shape[0], self.j.shape[1]
+
+    def dense(self) -> Tensor:
+        return self.j
+
+    def jvp(self, v: Tensor) -> Tensor:
+        return torch.einsum("nrp,mp->mnr", self.j, v)
+
+    def vjp(self, u: Tensor) -> Tensor:
+        return torch.einsum("nr,nrp->p", u, self.j)
+
+    def gram(self, weights: Tensor, diagonal: bool = False) -> Tensor:
+        if diagonal:
+            return self.j.square() @ weights
+        return (self.j * weights) @ self.j.mT
+
+    def square_sum(self) -> Tensor:
+        return self.j.square().sum((0, 1))
+
+    def split(self, size: int) -> Iterator[DenseBlock]:
+        for j in self.j.split(size):
+            yield DenseBlock(j, self.shape)
+
+    def rotated(self, basis: Tensor) -> Tensor:
+        """J U, `[n, r, p]`."""
+        return self.j @ basis
+
+    def second_moment(self, by_position: bool = False) -> Tensor:
+        """Σ over inputs and seeds of Jᵀ J, `[p, p]`; or of its addends, one position at a time."""
+        rows = self.at_positions if by_position and self.at_positions is not None else self.j
+        flat = rows.reshape(-1, rows.shape[-1])
+        return flat.mT @ flat
+
+    @classmethod
+    def join(cls, parts: Sequence[DenseBlock]) -> DenseBlock:
+        if len(parts) == 1:
+            return parts[0]
+        total = torch.stack([part.j for part in parts]).sum(0)
+        addends = [part.at_positions for part in parts if part.at_positions is not None]
+        together = torch.cat(addends, dim=2) if len(addends) == len(parts) else None
+        return cls(total, parts[0].shape, together)

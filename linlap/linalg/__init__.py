@@ -1,0 +1,26 @@
+"""Symmetric positive definite operators and the factorisations behind them."""
+
+from linlap.linalg.base import SPD
+from linlap.linalg.block import BlockDiagonal
+from linlap.linalg.dense import Dense, Spectral
+from linlap.linalg.diagonal import Diagonal
+from linlap.linalg.factor import draw, psd_sqrt, safe_cholesky, safe_eigh, symmetric
+from linlap.linalg.kronecker import Kronecker
+from linlap.linalg.lanczos import lanczos
+from linlap.linalg.low_rank import LowRank
+
+__all__ = [
+    "SPD",
+    "BlockDiagonal",
+    "Dense",
+    "Diagonal",
+    "Kronecker",
+    "LowRank",
+    "Spectral",
+    "draw",
+    "lanczos",
+    "psd_sqrt",
+    "safe_cholesky",
+    "safe_eigh",
+    "symmetric",
+]

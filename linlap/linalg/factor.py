@@ -1,0 +1,71 @@
+"""Square roots and eigendecompositions that do not fail on matrices which are singular up to rounding."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from linlap.errors import LinlapWarning, NotFiniteError
+from linlap.types import Gaussian
+
+_LADDER = (0.0, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
+
+
+def symmetric(matrix: Tensor) -> Tensor:
+    return 0.5 * (matrix + matrix.mT)
+
+
+def safe_cholesky(matrix: Tensor, what: str = "matrix") -> Tensor:
+    """Lower Cholesky factor; a matrix that needs it gets the least jitter of a ladder, and a warning says how much."""
+    if not torch.isfinite(matrix).all():
+        raise NotFiniteError(f"the {what} of shape {tuple(matrix.shape)} has NaN or infinite entries.")
+    scale = matrix.diagonal(dim1=-2, dim2=-1).abs().mean().clamp_min(torch.finfo(matrix.dtype).tiny)
+    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    for step in _LADDER:
+        factor, info = torch.linalg.cholesky_ex(matrix + step * scale * eye if step else matrix)
+        if not info.any():
+            if step:
+                warnings.warn(
+                    f"the {what} was singular; added {step * float(scale):.3g} to its diagonal",
+                    LinlapWarning,
+                    stacklevel=2,
+                )
+            return factor
+    raise NotFiniteError(
+        f"the {what} of shape {tuple(matrix.shape)} is not positive definite, even with {_LADDER[-1]:g} of its "
+        "mean diagonal added. Use float64, a larger prior precision, or fewer duplicated inputs."
+    )
+
+
+def safe_eigh(matrix: Tensor, what: str = "matrix") -> tuple[Tensor, Tensor]:
+    """Eigenvalues, clamped at zero, and eigenvectors of positive semi-definite matrices `[..., p, p]`, in float64."""
+    if not torch.isfinite(matrix).all():
+        raise NotFiniteError(f"the {what} of shape {tuple(matrix.shape)} has NaN or infinite entries.")
+    values, vectors = torch.linalg.eigh(symmetric(matrix.double()))
+    return values.clamp_min(0.0), vectors
+
+
+def psd_sqrt(cov: Tensor) -> Tensor:
+    """S with S Sᵀ = cov `[..., c, c]`: Cholesky where it exists, an eigendecomposition where cov is singular."""
+    factor, info = torch.linalg.cholesky_ex(cov)
+    bad = info != 0
+    if bad.any():
+        values, vectors = safe_eigh(cov[bad], "covariance")
+        factor = factor.clone()
+        factor[bad] = (vectors * values.sqrt().unsqueeze(-2)).to(cov.dtype)
+    return factor
+
+
+def draw(gaussian: Gaussian, samples: int, generator: torch.Generator | None = None) -> Tensor:
+    """Samples `[k, n, c]`; jointly over inputs when the covariance is."""
+    mean = gaussian.mean
+    noise = torch.randn((samples, *mean.shape), generator=generator, dtype=mean.dtype, device=mean.device)
+    if gaussian.is_diagonal:
+        return mean + noise * gaussian.cov.clamp_min(0).sqrt()
+    if gaussian.is_joint:
+        size = mean.numel()
+        root = psd_sqrt(gaussian.cov.reshape(size, size))
+        return mean + (noise.reshape(samples, size) @ root.mT).reshape(noise.shape)
+    return mean + (psd_sqrt(gaussian.cov) @ noise.unsqueeze(-1)).squeeze(-1)

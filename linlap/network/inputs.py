@@ -1,0 +1,101 @@
+"""Inputs as models take them: a tensor, a tuple of tensors or a dict of them, with the data on the first axis."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from linlap.errors import InputError, NotFiniteError
+from linlap.types import Inputs
+
+
+def tensors_of(x: Inputs) -> list[Tensor]:
+    if isinstance(x, Tensor):
+        return [x]
+    values = x.values() if isinstance(x, Mapping) else x
+    return [value for value in values if isinstance(value, Tensor)]
+
+
+def map_tensors(x: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
+    """The same structure with every tensor changed and everything else kept."""
+
+    def one(value: Any) -> Any:
+        return change(value) if isinstance(value, Tensor) else value
+
+    if isinstance(x, Tensor):
+        return change(x)
+    if isinstance(x, Mapping):
+        return {key: one(value) for key, value in x.items()}
+    return tuple(one(value) for value in x)
+
+
+def check_inputs(x: Inputs) -> None:
+    """A tensor, tuple or mapping with at least one tensor, all with equally many, finite inputs."""
+    if not isinstance(x, Tensor | tuple | list | Mapping):
+        raise InputError(
+            f"inputs are of type {type(x).__name__}; pass a torch.Tensor, a tuple of tensors, or a dict of tensors."
+        )
+    found = tensors_of(x)
+    if not found:
+        raise InputError("the inputs hold no tensor; pass a tensor, or a tuple or dict with at least one.")
+    sizes = {tuple(t.shape) for t in found}
+    if any(len(shape) == 0 for shape in sizes) or len({shape[0] for shape in sizes}) > 1:
+        raise InputError(f"input tensors of shapes {sorted(sizes)} do not share a first axis of data; stack them so.")
+    if 0 in {shape[0] for shape in sizes}:
+        raise InputError("there are no inputs (the first axis has length 0); pass at least one.")
+    for t in found:
+        if t.is_floating_point() and not torch.isfinite(t).all():
+            raise NotFiniteError(
+                f"the inputs (shape {tuple(t.shape)}) have NaN or infinite entries; remove or impute them first."
+            )
+
+
+def count(x: Inputs) -> int:
+    """The number of inputs n."""
+    return int(tensors_of(x)[0].shape[0])
+
+
+def take(x: Inputs, start: int, stop: int) -> Inputs:
+    return map_tensors(x, lambda t: t[start:stop])
+
+
+def arguments(model: nn.Module, x: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """How x is passed: a tuple as positional arguments, a dict by name if `forward` takes its keys, else whole."""
+    if isinstance(x, Mapping):
+        try:
+            inspect.signature(model.forward).bind(**x)
+        except TypeError:
+            return (dict(x),), {}
+        return (), dict(x)
+    if isinstance(x, Tensor):
+        return (x,), {}
+    return tuple(x), {}
+
+
+def output_tensor(result: Any) -> Tensor:
+    """The tensor in what a model returned: itself, or the `logits` of a record such as Hugging Face's."""
+    if isinstance(result, Tensor):
+        return result
+    logits = getattr(result, "logits", None)
+    if isinstance(logits, Tensor):
+        return logits
+    raise InputError(
+        f"the model returned {type(result).__name__}; it must return a tensor [n] or [n, C], or an object with such a "
+        "tensor as `.logits`. Wrap it in a module that returns the outputs to be uncertain about."
+    )
+
+
+def as_matrix(f: Tensor, n: int) -> Tensor:
+    """Outputs `[n, C]`, also from `[n]`."""
+    if f.ndim == 1 and f.shape[0] == n:
+        return f.unsqueeze(1)
+    if f.ndim == 2 and f.shape[0] == n:
+        return f
+    raise InputError(
+        f"the model's output has shape {tuple(f.shape)} for {n} inputs; it must be [n] or [n, C]. For outputs per "
+        "pixel or token, wrap the model so that it returns those of interest, flattened to [n, C]."
+    )

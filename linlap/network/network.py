@@ -1,0 +1,315 @@
+"""The network at its trained weights, and the only caller of automatic differentiation.
+
+Layers that are known give their Jacobian blocks from their inputs and the gradients at their outputs. All
+other parameters go through `torch.func` one input at a time. Which is which is settled on the first batch,
+where the blocks are checked against autograd.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from linlap.errors import InputError, LinlapWarning, NotFiniteError
+from linlap.jacobian import Jacobian
+from linlap.layers import Rule
+from linlap.network.inputs import (
+    arguments,
+    as_matrix,
+    check_inputs,
+    count,
+    map_tensors,
+    output_tensor,
+    take,
+    tensors_of,
+)
+from linlap.network.memory import default_budget, require
+from linlap.network.pullback import pull_back, sample_jacobian
+from linlap.network.snapshot import choose, private_copy
+from linlap.network.tape import Call, Recorder, TapedBlocks
+from linlap.types import Inputs, Params
+
+Seeds = Tensor | Callable[[Tensor], Tensor] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Linearization:
+    """f(x; θ*) `[n, C]` and the Jacobian there, pulled back from the seeds `[n, r, C]`."""
+
+    mean: Tensor
+    jacobian: Jacobian
+
+
+class Network:
+    """A model, frozen at the weights it has now, and the names of the weights to be uncertain about.
+
+    `theta` gives those weights instead of the model's own.
+    """
+
+    def __init__(
+        self, model: nn.Module, parameters: str | Iterable[str] | None = None, *, theta: Params | None = None
+    ) -> None:
+        self.names = choose(model, parameters) if theta is None else list(theta)
+        self.model = private_copy(model)
+        own = dict(self.model.named_parameters())
+        for name in theta or {}:
+            own[name].data.copy_((theta or {})[name])
+        self.theta: Params = {name: own[name].requires_grad_(True) for name in self.names}
+        self.shapes = {name: p.shape for name, p in self.theta.items()}
+        self._recorder = Recorder(self.model, self.names)
+        self._opaque: frozenset[str] = frozenset()
+        self.outputs_per_input = 0
+        self.squeezed = False
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.theta[self.names[0]].dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.theta[self.names[0]].device
+
+    @cached_property
+    def size(self) -> int:
+        """The number P of weights."""
+        return sum(shape.numel() for shape in self.shapes.values())
+
+    @property
+    def opaque(self) -> frozenset[str]:
+        """Parameters that no known layer explains, known after the first batch: their blocks are dense."""
+        return self._opaque
+
+    def vector(self) -> Tensor:
+        """θ* `[P]`."""
+        return torch.cat([p.detach().flatten() for p in self.theta.values()])
+
+    def named(self, v: Tensor) -> Params:
+        """Vectors `[..., P]` as tensors by parameter name."""
+        pieces = v.split([shape.numel() for shape in self.shapes.values()], dim=-1)
+        return {
+            name: piece.reshape(*v.shape[:-1], *shape)
+            for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)
+        }
+
+    # Evaluation
+
+    def outputs(self, x: Inputs) -> Tensor:
+        """f(x; θ*), `[n, C]`."""
+        self.prepare(x)
+        with torch.no_grad():
+            return self._finite(self._run(x))
+
+    def outputs_at(self, params: Params, x: Inputs) -> Tensor:
+        """f(x; θ) `[n, C]` with some weights replaced; differentiable in them."""
+        args, kwargs = arguments(self.model, x)
+        return as_matrix(output_tensor(functional_call(self.model, params, args, kwargs)), count(x))
+
+    def linearize(self, x: Inputs, seeds: Seeds = None) -> Linearization:
+        """f and its Jacobian blocks; `seeds` `[n, r, C]`, or a function of f that gives them, default the identity."""
+        self.prepare(x)
+        return self._linearize(x, seeds)
+
+    def jvp(self, x: Inputs, v: Params) -> Tensor:
+        """J v `[n, C]` for one weight vector, in one forward pass where the model's operations allow it."""
+        self.prepare(x)
+        fixed = {name: p.detach() for name, p in self.theta.items()}
+        try:
+            with torch.inference_mode(False):
+                tangent = torch.func.jvp(lambda params: self.outputs_at(params, x), (fixed,), (v,))[1]
+            return tangent.detach()
+        except (RuntimeError, NotImplementedError):
+            flat = torch.cat([v[name].flatten() for name in self.names])
+            return self._linearize(x, None).jacobian.jvp(flat.unsqueeze(0))[0]
+
+    def vjp(self, x: Inputs, u: Tensor) -> Params:
+        """Jᵀ u by parameter name for u `[n, C]`, summed over inputs."""
+        self.prepare(x)
+        return self._autograd_vjp(x, u)
+
+    # Memory
+
+    def bytes_per_input(self, x: Inputs, seeds: int | None = None, dense: bool = False) -> int:
+        """What linearising and contracting take for one more input, read off a forward pass of one."""
+        self.prepare(x)
+        r = self.outputs_per_input if seeds is None else seeds
+        with self._grad_mode(), self._recorder.recording(1) as tape:
+            self._run(take(x, 0, 1))
+        outputs = sum(call.output.numel() for call in tape.calls)
+        opaque = sum(self.shapes[name].numel() for name in self._opaque)
+        # Activations kept for the backward pass, gradients at outputs and one copy while contracting, dense
+        # blocks with the copy that torch.func makes of them.
+        numbers = 2 * outputs + 2 * r * outputs + 3 * r * opaque + (3 * r * self.size if dense else 0)
+        return numbers * (torch.finfo(self.dtype).bits // 8)
+
+    def batch_for(self, x: Inputs, *, seeds: int | None = None, dense: bool = False, memory: int | None = None) -> int:
+        """How many inputs to take at a time under a budget of bytes."""
+        each = self.bytes_per_input(x, seeds, dense)
+        budget = default_budget(self.device) if memory is None else memory
+        if each > budget:
+            require(each, self.device, "linearising a single input", "Choose fewer `parameters`, or fewer outputs.")
+        return max(1, budget // max(1, each))
+
+    # Preparing: once for each kind of input
+
+    def prepare(self, x: Inputs) -> None:
+        """Check inputs; on the first batch, also that the model is one a linearisation can be trusted for."""
+        check_inputs(x)
+        self._check_kind(x)
+        if not self.outputs_per_input:
+            self._examine(x)
+
+    def _check_kind(self, x: Inputs) -> None:
+        for t in tensors_of(x):
+            if t.device != self.device:
+                raise InputError(f"inputs are on {t.device} but the model is on {self.device}; move one to the other.")
+            if t.is_floating_point() and t.dtype != self.dtype:
+                raise InputError(
+                    f"inputs are {t.dtype} but the weights are {self.dtype}; cast one, e.g. x.to({self.dtype})."
+                )
+
+    def _examine(self, x: Inputs) -> None:
+        few = take(x, 0, 3)
+        if count(few) == 1:
+            few = map_tensors(few, lambda t: torch.cat([t, t]))
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []), torch.no_grad():
+            f, again, alone = self._run(few), self._run(few), self._run(take(few, 0, 1))
+        self._finite(f)
+        if not _close(f, again):
+            raise InputError(
+                "the model gives different outputs for the same input in evaluation mode; remove what is random "
+                "in its forward pass (functional dropout or noise that ignores `training`)."
+            )
+        if not _close(f[:1], alone):
+            raise InputError(
+                "the model's output for one input depends on the others in its batch (batch statistics in "
+                "evaluation mode?); use running statistics, or normalise within an input."
+            )
+        self.outputs_per_input = f.shape[1]
+        self._opaque = self._unexplained(few)
+
+    def _unexplained(self, x: Inputs) -> frozenset[str]:
+        """Parameters whose taps do not add up to autograd's own vjp, or whose rows belong to other inputs."""
+        with self._grad_mode(), self._recorder.recording(count(x)) as tape:
+            f = self._run(x)
+        tapped = {name for call in tape.calls for name in call.rules}
+        self._opaque = frozenset(name for name in self.names if name not in tapped or name in tape.unreadable)
+        u = torch.cos(torch.arange(f.numel(), dtype=f.dtype, device=f.device) + 0.5).reshape(f.shape)
+        for_one = u * (torch.arange(len(u), device=u.device) == len(u) - 1).unsqueeze(1)
+        wrong = self._disagreeing(x, u) | self._disagreeing(x, for_one)
+        if wrong:
+            warnings.warn(
+                f"the layer calls that use {', '.join(sorted(wrong))} do not account for all of the gradient "
+                "(a weight used outside its layer, a layer with a forward of its own, or data not on the first "
+                "axis); these parameters take the dense path: exact, but slower and larger.",
+                LinlapWarning,
+                stacklevel=4,
+            )
+        return self._opaque | wrong
+
+    def _disagreeing(self, x: Inputs, u: Tensor) -> frozenset[str]:
+        known = [name for name in self.names if name not in self._opaque]
+        if not known:
+            return frozenset()
+        truth = self._autograd_vjp(x, u)
+        jacobian = self._linearize(x, u.unsqueeze(1), only=known).jacobian
+        silent = u.abs().sum(1) == 0
+        wrong = set()
+        for name in known:
+            try:
+                block = jacobian.blocks[name]
+            except (RuntimeError, ValueError, TypeError):  # calls of kinds that have no common normal form
+                wrong.add(name)
+                continue
+            ours = block.vjp(torch.ones_like(u[:, :1]))
+            # A row of an input with no seed must be zero: else a call's rows were dealt to the wrong inputs.
+            stray = block.dense()[silent].abs().max() if silent.any() else ours.new_zeros(())
+            if not _close(ours, truth[name].flatten()) or stray > _tolerance(u.dtype) * truth[name].abs().max():
+                wrong.add(name)
+        return frozenset(wrong)
+
+    # The work
+
+    @contextmanager
+    def _grad_mode(self) -> Iterator[None]:
+        # Fused attention kernels have no rule for batches of seeds; the plain one computes the same.
+        with torch.inference_mode(False), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+            yield
+
+    def _run(self, x: Inputs) -> Tensor:
+        x = map_tensors(x, lambda t: t.clone() if t.is_inference() else t.detach())
+        args, kwargs = arguments(self.model, x)
+        try:
+            f = output_tensor(self.model(*args, **kwargs))
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, IndexError, TypeError) as error:
+            shapes = " and ".join(str(tuple(t.shape)) for t in tensors_of(x))
+            raise InputError(f"the model cannot take inputs of shape {shapes}: {error}") from error
+        self.squeezed = f.ndim == 1
+        return as_matrix(f, count(x))
+
+    def _finite(self, f: Tensor) -> Tensor:
+        if not torch.isfinite(f).all():
+            raise NotFiniteError("the model's outputs have NaN or infinite entries for these inputs.")
+        return f
+
+    def _linearize(self, x: Inputs, seeds: Seeds, only: list[str] | None = None) -> Linearization:
+        names = self.names if only is None else only
+        n = count(x)
+        with self._grad_mode():
+            with self._recorder.recording(n) as tape:
+                f = self._run(x)
+            mean = self._finite(f.detach())
+            u = _seeds(seeds, mean)
+            calls = [call for call in tape.calls if any(name in names for name in call.rules)]
+            parts = _collect(calls, pull_back(f, u, calls), n)
+            opaque = [name for name in names if name not in parts or name in self._opaque]
+            dense = sample_jacobian(self.outputs_at, self.theta, opaque, x, u) if opaque else {}
+        shapes = {name: self.shapes[name] for name in names}
+        blocks = TapedBlocks(shapes, parts, dense)
+        return Linearization(mean, Jacobian(blocks, shapes, mean, (n, u.shape[1])))
+
+    def _autograd_vjp(self, x: Inputs, u: Tensor) -> Params:
+        with self._grad_mode():
+            f = self._run(x)
+            if not f.requires_grad:
+                return {name: torch.zeros_like(p) for name, p in self.theta.items()}
+            found = torch.autograd.grad(f, list(self.theta.values()), u, allow_unused=True)
+        return {
+            name: torch.zeros_like(p) if g is None else g.detach()
+            for (name, p), g in zip(self.theta.items(), found, strict=True)
+        }
+
+
+def _seeds(seeds: Seeds, mean: Tensor) -> Tensor:
+    n, c = mean.shape
+    if seeds is None:
+        return torch.eye(c, dtype=mean.dtype, device=mean.device).expand(n, c, c)
+    return seeds(mean) if callable(seeds) else seeds
+
+
+def _collect(calls: list[Call], gradients: list[Tensor], n: int) -> dict[str, list[tuple[Rule, Tensor]]]:
+    """Rules with their gradients `[n, r, ...]`, by parameter."""
+    parts: dict[str, list[tuple[Rule, Tensor]]] = {}
+    for call, g in zip(calls, gradients, strict=True):
+        spread = g if call.output[0] == n else g.reshape(n, g.shape[1], call.output[0] // n, *call.output[1:])
+        for name, rule in call.rules.items():
+            parts.setdefault(name, []).append((rule, spread))
+    return parts
+
+
+def _tolerance(dtype: torch.dtype) -> float:
+    return 1e-8 if dtype == torch.float64 else 1e-3
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    scale = torch.maximum(one.abs().max(), other.abs().max())
+    return bool((one - other).abs().max() <= _tolerance(one.dtype) * scale + 1e-30)

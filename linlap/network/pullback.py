@@ -1,0 +1,92 @@
+"""Pulling seeds back: to the outputs of layers in one graph, or to weights one input at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from linlap.network.inputs import count, map_tensors, take
+from linlap.network.tape import Call
+from linlap.types import Inputs, Params
+
+Outputs = Callable[[Params, Inputs], Tensor]
+
+
+def pull_back(f: Tensor, seeds: Tensor, calls: Sequence[Call]) -> list[Tensor]:
+    """∂(u·f)/∂out at every call's output for seeds u `[n, r, C]`: the output's axes, with the seeds put second."""
+    if not calls:
+        return []
+    edges = [call.edge for call in calls]
+    r = seeds.shape[1]
+    if r == 0:
+        return [f.new_zeros(call.output[0], 0, *call.output[1:]) for call in calls]
+    if _batching_pays(calls, f):
+        try:
+            stacked = torch.autograd.grad(
+                f, edges, seeds.transpose(0, 1), retain_graph=True, allow_unused=True, is_grads_batched=True
+            )
+        except RuntimeError:  # an operation that cannot be batched
+            pass
+        else:
+            return [_present(g, call, r).transpose(0, 1) for g, call in zip(stacked, calls, strict=True)]
+    singles = [torch.autograd.grad(f, edges, seeds[:, k], retain_graph=k < r - 1, allow_unused=True) for k in range(r)]
+    return [
+        torch.stack([_single(g, call, f) for g in column], dim=1)
+        for column, call in zip(zip(*singles, strict=True), calls, strict=True)
+    ]
+
+
+def _batching_pays(calls: Sequence[Call], f: Tensor) -> bool:
+    """One batched backward pass beats single ones where launches or small products dominate: not for maps on a CPU."""
+    return f.device.type != "cpu" or not any(call.spatial for call in calls)
+
+
+def _present(g: Tensor | None, call: Call, r: int) -> Tensor:
+    return torch.zeros(r, *call.output) if g is None else g
+
+
+def _single(g: Tensor | None, call: Call, f: Tensor) -> Tensor:
+    return f.new_zeros(call.output) if g is None else g
+
+
+def sample_jacobian(outputs: Outputs, theta: Params, names: Sequence[str], x: Inputs, seeds: Tensor) -> Params:
+    """Dense blocks `[n, r, p]` of some parameters, one input at a time: exact for any way of using them."""
+    chosen = {name: theta[name].detach() for name in names}
+
+    def rows(one: Inputs, u: Tensor) -> Params:
+        alone = map_tensors(one, lambda t: t.unsqueeze(0))
+        back = torch.func.vjp(lambda params: outputs(params, alone)[0], chosen)[1]
+        return torch.func.vmap(lambda seed: back(seed)[0])(u)
+
+    try:
+        axes = map_axes(x)
+        with torch.inference_mode(False):
+            found = torch.func.vmap(rows, in_dims=(axes, 0), randomness="error")(x, seeds)
+    except (RuntimeError, NotImplementedError, ValueError):  # operations or branches that cannot be batched
+        found = _one_by_one(outputs, chosen, x, seeds)
+    return {name: found[name].detach().flatten(2) for name in names}
+
+
+def map_axes(x: Inputs) -> object:
+    """What `vmap` needs to be told: the first axis of tensors, nothing of the rest."""
+    if isinstance(x, Tensor):
+        return 0
+    if isinstance(x, dict):
+        return {key: 0 if isinstance(value, Tensor) else None for key, value in x.items()}
+    return tuple(0 if isinstance(value, Tensor) else None for value in x)
+
+
+def _one_by_one(outputs: Outputs, chosen: Params, x: Inputs, seeds: Tensor) -> Params:
+    rows: dict[str, list[Tensor]] = {name: [] for name in chosen}
+    with torch.inference_mode(False), torch.enable_grad():
+        leaves = {name: p.clone().requires_grad_(True) for name, p in chosen.items()}
+        for index in range(count(x)):
+            f = outputs(leaves, take(x, index, index + 1))[0]
+            for u in seeds[index]:
+                found = torch.autograd.grad(f, list(leaves.values()), u, retain_graph=True, allow_unused=True)
+                for (name, leaf), g in zip(leaves.items(), found, strict=True):
+                    rows[name].append(torch.zeros_like(leaf) if g is None else g)
+    n, r = seeds.shape[:2]
+    return {name: torch.stack(found).reshape(n, r, *chosen[name].shape) for name, found in rows.items()}

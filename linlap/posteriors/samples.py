@@ -1,0 +1,81 @@
+"""Outputs of the network under weights drawn from a posterior."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from linlap.linalg import Diagonal
+from linlap.network import Network
+from linlap.posteriors.weight import WeightPosterior
+from linlap.types import Inputs, Params
+
+
+def sampled_outputs(posterior: WeightPosterior, x: Inputs, k: int, generator: torch.Generator) -> Tensor:
+    """f(x; θ_s), `[k, n, C]`.
+
+    Where the posterior is diagonal, linear layers that see each input once are sampled at their outputs
+    instead (local reparameterisation): the law is the same for each input, the noise differs between inputs,
+    and averages over data settle sooner.
+    """
+    network = posterior.network
+    network.prepare(x)
+    operators = posterior.precision.blocks.values()
+    local = _local_layers(network, x) if all(isinstance(op, Diagonal) for op in operators) else {}
+    replaced = {name for layer in local.values() for name in layer.values()}
+    spread = posterior.variance() if local else {}
+    done = []
+    with torch.no_grad():
+        for _ in range(k):
+            drawn = {name: v[0] for name, v in posterior.sample(1, generator).items() if name not in replaced}
+            with _noisy(local, spread, generator):
+                done.append(network.outputs_at(drawn, x))
+    return torch.stack(done)
+
+
+def _local_layers(network: Network, x: Inputs) -> dict[nn.Module, dict[str, str]]:
+    """Linear layers called once on one row an input, with the full names of their inferred parameters."""
+    names = {id(p): name for name, p in network.theta.items()}
+    rows: dict[nn.Module, list[bool]] = {}
+    handles = [
+        module.register_forward_hook(lambda m, args, out: rows.setdefault(m, []).append(out.ndim == 2))
+        for module in network.model.modules()
+        if type(module) is nn.Linear
+    ]
+    try:
+        network.outputs(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    found: dict[nn.Module, dict[str, str]] = {}
+    for module, calls in rows.items():
+        own = {key: names[id(p)] for key, p in module.named_parameters(recurse=False) if id(p) in names}
+        if calls == [True] and "weight" in own and not network.opaque.intersection(own.values()):
+            found[module] = own
+    return found
+
+
+@contextmanager
+def _noisy(
+    layers: Mapping[nn.Module, Mapping[str, str]], variance: Params, generator: torch.Generator
+) -> Iterator[None]:
+    """Adds to each layer's output the noise that its weights' variances amount to."""
+
+    def hook(module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
+        own = layers[module]
+        spread = args[0].square() @ variance[own["weight"]].mT
+        if "bias" in own:
+            spread = spread + variance[own["bias"]]
+        noise = torch.randn(out.shape, generator=generator, dtype=out.dtype, device=out.device)
+        return out + spread.sqrt() * noise
+
+    handles = [module.register_forward_hook(hook) for module in layers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

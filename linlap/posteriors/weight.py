@@ -1,0 +1,159 @@
+"""A Gaussian over weights, and what it says about the outputs of the linear model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linlap.curvature import Curvature, Structure
+from linlap.errors import InputError
+from linlap.jacobian import covariance, whitened
+from linlap.likelihoods import Likelihood
+from linlap.linalg import BlockDiagonal
+from linlap.network import Network
+from linlap.network.inputs import count, take
+from linlap.network.memory import require
+from linlap.prior import Prior
+from linlap.types import Gaussian, Inputs, Params
+
+
+@dataclass(frozen=True, eq=False)
+class WeightPosterior:
+    """q(θ) = N(θ*, T (H + P0)⁻¹) over the weights of a network linearised at θ*.
+
+    Nothing in it changes: another prior is another posterior, which shares the network, the curvature and
+    its decompositions.
+    """
+
+    network: Network
+    likelihood: Likelihood
+    structure: Structure
+    curvature: Curvature
+    prior: Prior
+
+    @cached_property
+    def precision(self) -> BlockDiagonal:
+        """H + P0 in float64, without the temperature."""
+        return self.curvature.precision(self.prior)
+
+    @cached_property
+    def _operator(self) -> BlockDiagonal:
+        """The precision in the network's dtype, for contractions with its Jacobian."""
+        return self.precision.to(self.network.dtype)
+
+    @property
+    def temperature(self) -> Tensor:
+        return torch.as_tensor(self.prior.temperature, dtype=torch.float64).to(self.network.device)
+
+    def with_prior(self, prior: Prior | float) -> WeightPosterior:
+        """The posterior under another prior: no pass over the data, no decomposition made twice."""
+        return replace(self, prior=as_prior(prior))
+
+    def latent(self, x: Inputs, *, diagonal: bool = False, joint: bool = False, memory: int | None = None) -> Gaussian:
+        """The law of f(x) under the linear model: mean `[n, C]`, covariance `[n, C, C]`.
+
+        `diagonal=True` gives variances `[n, C]` only, cheaper for many outputs; `joint=True` covariances
+        between inputs too, `[n, C, n, C]`. `memory` bounds the bytes a batch of inputs may take.
+        """
+        if diagonal and joint:
+            raise InputError("diagonal=True and joint=True exclude each other; joint covariances are full.")
+        if joint:
+            return self._joint(x)
+        means, covs = [], []
+        for part in self._parts(x, memory):
+            lin = self.network.linearize(part)
+            means.append(lin.mean)
+            covs.append(covariance(self._operator, lin.jacobian, diagonal) * self._t)
+        return Gaussian(torch.cat(means), torch.cat(covs))
+
+    @property
+    def _t(self) -> Tensor:
+        return self.temperature.to(self.network.dtype)
+
+    def _parts(self, x: Inputs, memory: int | None) -> Iterator[Inputs]:
+        size = self.network.batch_for(x, memory=memory, dense=self.structure.forms_dense_rows)
+        for start in range(0, count(x), size):
+            yield take(x, start, start + size)
+
+    def _joint(self, x: Inputs) -> Gaussian:
+        self.network.prepare(x)
+        n, c = count(x), self.network.outputs_per_input
+        largest = max(op.dim for op in self._operator.blocks.values())
+        item = torch.finfo(self.network.dtype).bits // 8
+        size = item * (n * c * largest * 2 + 2 * (n * c) ** 2) + n * self.network.bytes_per_input(x)
+        require(size, self.network.device, f"a joint covariance of {n} inputs", "Pass fewer inputs at a time.")
+        lin = self.network.linearize(x)
+        total = lin.mean.new_zeros(n * c, n * c)
+        for names, operator in self._operator.blocks.items():
+            features = whitened(operator, lin.jacobian.select(names)).flatten(0, 1)
+            total += features @ features.mT
+        return Gaussian(lin.mean, (total * self._t).reshape(n, c, n, c))
+
+    def sample(self, k: int, generator: torch.Generator | None = None) -> Params:
+        """k weight vectors, by parameter name, each `[k, *shape]`."""
+        noise = torch.randn(k, self.network.size, generator=generator, dtype=torch.float64, device=self.network.device)
+        return self._named(self._deviations(noise) + self.network.vector().double())
+
+    def sample_functions(self, x: Inputs, k: int, *, seed: int = 0, memory: int | None = None) -> Tensor:
+        """k functions of the linear model at x, `[k, n, C]`.
+
+        Function i is the same function in every call with the same seed, however the inputs are split over
+        calls: what Thompson sampling needs.
+        """
+        deviations = torch.cat([self._deviations(noise) for noise in self._numbered_noise(k, seed)])
+        deviations = deviations.to(self.network.dtype)
+        done = []
+        for part in self._parts(x, memory):
+            lin = self.network.linearize(part)
+            done.append(lin.mean + lin.jacobian.jvp(deviations))
+        return torch.cat(done, dim=1)
+
+    def _numbered_noise(self, k: int, seed: int) -> Iterator[Tensor]:
+        for index in range(k):
+            generator = torch.Generator(self.network.device).manual_seed((seed << 32) + index)
+            yield torch.randn(
+                1, self.network.size, generator=generator, dtype=torch.float64, device=self.network.device
+            )
+
+    def _deviations(self, noise: Tensor) -> Tensor:
+        return self.precision.inverse_sqrt(noise) * self.temperature.sqrt()
+
+    def _named(self, weights: Tensor) -> Params:
+        return self.network.named(weights.to(self.network.dtype))
+
+    def variance(self) -> Params:
+        """Marginal variances of the weights, by parameter name."""
+        return self._named(self.precision.variance() * self.temperature)
+
+    def log_evidence(self) -> Tensor:
+        """log p(D) of the linear model by Laplace's method, differentiable in the prior's precision.
+
+        The temperature plays no part: it rescales the posterior, and belongs to no likelihood or prior.
+        """
+        device = self.network.device
+        by_parameter = self.prior.by_parameter(self.network.shapes, device)
+        fit = torch.as_tensor(self.curvature.totals.log_likelihood, dtype=torch.float64, device=device)
+        complexity = torch.zeros((), dtype=torch.float64, device=device)
+        for name, p in self.network.theta.items():
+            d = by_parameter[name].expand(p.numel())
+            complexity = complexity + (d * p.detach().double().flatten().square()).sum() - d.log().sum()
+        return fit - 0.5 * (complexity + self.precision.logdet())
+
+    def __repr__(self) -> str:
+        return (
+            f"WeightPosterior({type(self.likelihood).__name__}, {self.structure}, {self.network.size} weights, "
+            f"{self.curvature.totals.count} data, {self.prior})"
+        )
+
+
+def as_prior(prior: Any) -> Prior:
+    """A Prior from itself, or from a precision."""
+    return prior if isinstance(prior, Prior) else Prior(prior)
+
+
+__all__ = ["WeightPosterior", "as_prior"]

@@ -1,0 +1,86 @@
+"""The Gaussian prior on the weights, with the temperature of the posterior it leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from linlap.errors import InputError
+
+Precision = float | Tensor | Mapping[str, float | Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """p(θ) = N(0, P0⁻¹) with P0 diagonal.
+
+    `precision` is one number δ; a flat tensor of one number per weight; or a mapping from names of parameters
+    or of modules to numbers or to tensors of the parameter's shape, which must cover every parameter (the
+    longest name that fits counts; "" is everything). `temperature` T scales the posterior: its covariance
+    is T (H + P0)⁻¹. Tensors may require gradients.
+    """
+
+    precision: Precision = 1.0
+    temperature: float | Tensor = 1.0
+
+    def __post_init__(self) -> None:
+        given = self.precision.values() if isinstance(self.precision, Mapping) else [self.precision]
+        for value in given:
+            _check_positive(value, "prior precision")
+        _check_positive(self.temperature, "temperature")
+
+    @property
+    def is_uniform(self) -> bool:
+        """Whether all weights share one precision."""
+        if isinstance(self.precision, Mapping):
+            return False
+        return not isinstance(self.precision, Tensor) or self.precision.numel() == 1
+
+    def by_parameter(self, shapes: Mapping[str, torch.Size], device: torch.device) -> dict[str, Tensor]:
+        """For each parameter its precision in float64: one number, or one an entry `[p]`."""
+        if isinstance(self.precision, Mapping):
+            return {name: self._named(name, shape, device) for name, shape in shapes.items()}
+        value = _as_tensor(self.precision, device)
+        if value.numel() == 1:
+            return {name: value.reshape(()) for name in shapes}
+        sizes = [shape.numel() for shape in shapes.values()]
+        if value.ndim != 1 or value.numel() != sum(sizes):
+            raise InputError(
+                f"a prior precision of shape {tuple(value.shape)} for {sum(sizes)} weights; pass one number, a flat "
+                "tensor with one number per weight, or a mapping from parameter or module names."
+            )
+        return dict(zip(shapes, value.split(sizes), strict=True))
+
+    def _named(self, name: str, shape: torch.Size, device: torch.device) -> Tensor:
+        if not isinstance(self.precision, Mapping):
+            raise TypeError("only for mappings")
+        fitting = [key for key in self.precision if key in ("", name) or name.startswith(f"{key}.")]
+        if not fitting:
+            raise InputError(
+                f"the prior has no precision for {name!r}; add that name, its module's, or '' for all others."
+            )
+        value = _as_tensor(self.precision[max(fitting, key=len)], device)
+        if value.numel() == 1:
+            return value.reshape(())
+        if value.shape != shape:
+            raise InputError(
+                f"the prior precision for {name!r} has shape {tuple(value.shape)}, the parameter {tuple(shape)}; "
+                "pass one number or a tensor of the parameter's shape."
+            )
+        return value.flatten()
+
+
+def _as_tensor(value: float | Tensor, device: torch.device) -> Tensor:
+    return torch.as_tensor(value).to(device, torch.float64)
+
+
+def _check_positive(value: float | Tensor, what: str) -> None:
+    try:
+        tensor = torch.as_tensor(value, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"the {what} is {value!r}; pass a positive number or a tensor of them.") from error
+    if tensor.numel() == 0 or not (torch.isfinite(tensor).all() and (tensor > 0).all()):
+        raise InputError(f"the {what} is {value!r}; it must be positive and finite, for instance 1.0.")
