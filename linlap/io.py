@@ -28,8 +28,10 @@ from linlap.prior import Prior
 FORMAT = 1
 
 _EXPORTED = [getattr(package, name) for package in (curvature, likelihoods) for name in package.__all__]
-_CLASSES: dict[str, type] = {kind.__name__: kind for kind in [*_EXPORTED, Prior] if is_dataclass(kind)}
-_NAMES = {kind: name for name, kind in _CLASSES.items()}
+_CLASSES: dict[str, Any] = {
+    kind.__name__: kind for kind in [*_EXPORTED, Prior] if isinstance(kind, type) and is_dataclass(kind)
+}
+_NAMES: dict[Any, str] = {kind: name for name, kind in _CLASSES.items()}
 
 
 def save(posterior: WeightPosterior, path: str | os.PathLike[str]) -> None:

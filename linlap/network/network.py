@@ -8,7 +8,7 @@ where the blocks are checked against autograd.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,7 +19,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from linlap.errors import InputError, LinlapWarning, NotFiniteError
-from linlap.jacobian import Jacobian
+from linlap.jacobian import Jacobian, ParameterBlock
 from linlap.layers import Rule
 from linlap.network.inputs import (
     arguments,
@@ -201,9 +201,7 @@ class Network:
             f = self._run(x)
         tapped = {name for call in tape.calls for name in call.rules}
         self._opaque = frozenset(name for name in self.names if name not in tapped or name in tape.unreadable)
-        u = torch.cos(torch.arange(f.numel(), dtype=f.dtype, device=f.device) + 0.5).reshape(f.shape)
-        for_one = u * (torch.arange(len(u), device=u.device) == len(u) - 1).unsqueeze(1)
-        wrong = self._disagreeing(x, u) | self._disagreeing(x, for_one)
+        wrong = self._disagreeing(x, f.detach())
         if wrong:
             warnings.warn(
                 f"the layer calls that use {', '.join(sorted(wrong))} do not account for all of the gradient "
@@ -214,26 +212,16 @@ class Network:
             )
         return self._opaque | wrong
 
-    def _disagreeing(self, x: Inputs, u: Tensor) -> frozenset[str]:
+    def _disagreeing(self, x: Inputs, f: Tensor) -> frozenset[str]:
+        """Two seeds are pulled back, one for all inputs and one for the last alone, as taps and by autograd."""
         known = [name for name in self.names if name not in self._opaque]
         if not known:
             return frozenset()
-        truth = self._autograd_vjp(x, u)
-        jacobian = self._linearize(x, u.unsqueeze(1), only=known).jacobian
-        silent = u.abs().sum(1) == 0
-        wrong = set()
-        for name in known:
-            try:
-                block = jacobian.blocks[name]
-            except (RuntimeError, ValueError, TypeError):  # calls of kinds that have no common normal form
-                wrong.add(name)
-                continue
-            ours = block.vjp(torch.ones_like(u[:, :1]))
-            # A row of an input with no seed must be zero: else a call's rows were dealt to the wrong inputs.
-            stray = block.dense()[silent].abs().max() if silent.any() else ours.new_zeros(())
-            if not _close(ours, truth[name].flatten()) or stray > _tolerance(u.dtype) * truth[name].abs().max():
-                wrong.add(name)
-        return frozenset(wrong)
+        everywhere = torch.cos(torch.arange(f.numel(), dtype=f.dtype, device=f.device) + 0.5).reshape(f.shape)
+        last = everywhere * (torch.arange(len(f), device=f.device) == len(f) - 1).unsqueeze(1)
+        truth = [self._autograd_vjp(x, everywhere), self._autograd_vjp(x, last)]
+        blocks = self._linearize(x, torch.stack([everywhere, last], dim=1), only=known).jacobian.blocks
+        return frozenset(name for name in known if not _adds_up(blocks, name, [t[name].flatten() for t in truth]))
 
     # The work
 
@@ -271,7 +259,8 @@ class Network:
             u = _seeds(seeds, mean)
             calls = [call for call in tape.calls if any(name in names for name in call.rules)]
             parts = _collect(calls, pull_back(f, u, calls), n)
-            opaque = [name for name in names if name not in parts or name in self._opaque]
+            settled = self._opaque | tape.unreadable
+            opaque = [name for name in names if name not in parts or name in settled]
             dense = sample_jacobian(self.outputs_at, self.theta, opaque, x, u) if opaque else {}
         shapes = {name: self.shapes[name] for name in names}
         blocks = TapedBlocks(shapes, parts, dense)
@@ -300,10 +289,23 @@ def _collect(calls: list[Call], gradients: list[Tensor], n: int) -> dict[str, li
     """Rules with their gradients `[n, r, ...]`, by parameter."""
     parts: dict[str, list[tuple[Rule, Tensor]]] = {}
     for call, g in zip(calls, gradients, strict=True):
-        spread = g if call.output[0] == n else g.reshape(n, g.shape[1], call.output[0] // n, *call.output[1:])
+        spread = g if call.output[0] == n else g.reshape(n, call.output[0] // n, *g.shape[1:]).transpose(1, 2)
         for name, rule in call.rules.items():
             parts.setdefault(name, []).append((rule, spread))
     return parts
+
+
+def _adds_up(blocks: Mapping[str, ParameterBlock], name: str, truth: list[Tensor]) -> bool:
+    """Whether a block gives autograd's sums over inputs, and nothing for inputs that have no seed."""
+    try:
+        block = blocks[name]
+    except (RuntimeError, ValueError, TypeError):  # calls of kinds that have no common normal form
+        return False
+    n, _ = block.rows
+    of_seed = torch.eye(2, dtype=block.like.dtype, device=block.like.device)
+    right = all(_close(block.vjp(row.expand(n, 2)), t) for row, t in zip(of_seed, truth, strict=True))
+    stray = block.dense()[:-1, 1].abs().max()
+    return right and bool(stray <= _tolerance(stray.dtype) * truth[1].abs().max())
 
 
 def _tolerance(dtype: torch.dtype) -> float:

@@ -66,7 +66,8 @@ def sample_jacobian(outputs: Outputs, theta: Params, names: Sequence[str], x: In
             found = torch.func.vmap(rows, in_dims=(axes, 0), randomness="error")(x, seeds)
     except (RuntimeError, NotImplementedError, ValueError):  # operations or branches that cannot be batched
         found = _one_by_one(outputs, chosen, x, seeds)
-    return {name: found[name].detach().flatten(2) for name in names}
+    n, r = seeds.shape[:2]
+    return {name: found[name].detach().reshape(n, r, -1) for name in names}
 
 
 def map_axes(x: Inputs) -> object:

@@ -95,6 +95,8 @@ class TapedBlocks(Mapping[str, ParameterBlock]):
         if name in self.dense:
             return DenseBlock(self.dense[name], self.shapes[name])
         blocks = [rule(g) for rule, g in self.parts[name]]
+        if len({type(block) for block in blocks}) > 1:
+            raise TypeError(f"{name} is used by layers of different kinds")
         return type(blocks[0]).join(blocks)
 
     def __iter__(self) -> Iterator[str]:
