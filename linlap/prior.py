@@ -74,7 +74,7 @@ class Prior:
 
 
 def _as_tensor(value: float | Tensor, device: torch.device) -> Tensor:
-    return torch.as_tensor(value).to(device, torch.float64)
+    return torch.as_tensor(value, dtype=torch.float64, device=device)
 
 
 def _check_positive(value: float | Tensor, what: str) -> None:

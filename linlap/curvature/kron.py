@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 from torch import Tensor
@@ -17,7 +18,7 @@ from torch import Tensor
 from linlap.curvature.base import Curvature, Shapes, Structure, Sweep, Totals
 from linlap.errors import InputError
 from linlap.jacobian import DenseBlock, Jacobian, LookupBlock, OuterBlock, ParameterBlock
-from linlap.linalg import SPD, BlockDiagonal, Diagonal, Kronecker, Spectral, safe_eigh
+from linlap.linalg import SPD, BlockDiagonal, Diagonal, Kronecker, KroneckerLayer, Spectral, safe_eigh
 from linlap.prior import Prior
 
 Damping = Literal["none", "sqrt"]
@@ -74,6 +75,8 @@ class KronCurvature(Curvature):
     diagonals: dict[str, Tensor]
     damping: Damping = "none"
     corrected: dict[str, Tensor] = field(default_factory=dict)
+    shared: dict[str, str] = field(default_factory=dict)
+    """Biases by their weights, where the weight's G is the bias's own block."""
 
     @cached_property
     def _square_eigen(self) -> dict[str, tuple[Tensor, Tensor]]:
@@ -82,7 +85,19 @@ class KronCurvature(Curvature):
     def precision(self, prior: Prior) -> BlockDiagonal:
         tensors = [pair.g for pair in self.pairs.values()] + [*self.squares.values(), *self.diagonals.values()]
         d = prior.by_parameter(self.shapes, tensors[0].device)
-        return BlockDiagonal({(name,): self._operator(name, d[name]) for name in self.shapes})
+        borrowed = set(self.shared.values())
+        blocks: dict[tuple[str, ...], SPD] = {}
+        for name in self.shapes:
+            if name in self.shared:
+                bias = self.shared[name]
+                blocks[name, bias] = KroneckerLayer(self._kronecker(name, d[name]), self._bias_values(name, d[bias]))
+            elif name not in borrowed:
+                blocks[name,] = self._operator(name, d[name])
+        return BlockDiagonal(blocks)
+
+    def _bias_values(self, weight: str, d: Tensor) -> Tensor:
+        _, _, values, vectors = self.pairs[weight].eigen
+        return values[0] + (vectors[0].square().mT @ d if d.ndim else d)
 
     def _operator(self, name: str, d: Tensor) -> SPD:
         if name in self.diagonals:
@@ -91,6 +106,9 @@ class KronCurvature(Curvature):
             values, vectors = self._square_eigen[name]
             # A prior that differs between weights is not diagonal in this basis: its diagonal there is kept.
             return Spectral(vectors, values + (vectors.square().mT @ d if d.ndim else d))
+        return self._kronecker(name, d)
+
+    def _kronecker(self, name: str, d: Tensor) -> Kronecker:
         pair = self.pairs[name]
         left, right = pair.basis()
         shape = pair.values().shape
@@ -124,6 +142,7 @@ class _Sums:
     pairs: dict[str, Pair]
     squares: dict[str, Tensor]
     diagonals: dict[str, Tensor]
+    shared: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -153,16 +172,22 @@ class Kron(Structure):
 
     def fit(self, sweep: Sweep) -> KronCurvature:
         sums = sweep.sum(self._measure, "fitting the Kronecker factors")
-        curvature = KronCurvature(sweep.shapes, sweep.totals, sums.pairs, sums.squares, sums.diagonals, self.damping)
+        curvature = KronCurvature(
+            sweep.shapes, sweep.totals, sums.pairs, sums.squares, sums.diagonals, self.damping, shared=sums.shared
+        )
         if not self.corrected:
             return curvature
         corrected = sweep.sum(lambda jacobian: _eigenvalues(jacobian, curvature), "correcting the eigenvalues")
         return replace(curvature, corrected=corrected)
 
     def _measure(self, jacobian: Jacobian) -> _Sums:
-        sums = _Sums({}, {}, {})
-        for name, block in jacobian.blocks.items():
-            self._measure_block(name, block, sums)
+        names = list(jacobian.shapes)
+        following = dict(pairwise(names))
+        sums = _Sums({}, {}, {}, {w: b for w, b in jacobian.biases.items() if following.get(w) == b})
+        borrowed = set(sums.shared.values())
+        for name in names:
+            if name not in borrowed:
+                self._measure_block(name, jacobian.blocks[name], sums)
         return sums
 
     def _measure_block(self, name: str, block: ParameterBlock, sums: _Sums) -> None:

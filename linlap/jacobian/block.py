@@ -86,5 +86,5 @@ def pieces(n: int, bytes_each: int, device: torch.device) -> int:
 
     On a CPU small means near the caches, which is also what is fastest; on a GPU, enough to fill it.
     """
-    budget = 1 << 30 if device.type == "cuda" else 24 << 20
+    budget = 1 << 30 if device.type == "cuda" else 6 << 20
     return max(1, min(n, budget // max(1, bytes_each)))

@@ -15,7 +15,7 @@ from linlap.jacobian.block import Block, gram_of, pieces
 from linlap.jacobian.jacobian import Jacobian
 from linlap.jacobian.lookup import LookupBlock
 from linlap.jacobian.outer import OuterBlock
-from linlap.linalg import SPD, BlockDiagonal, Dense, Diagonal, Kronecker, LowRank, Spectral
+from linlap.linalg import SPD, BlockDiagonal, Dense, Diagonal, Kronecker, KroneckerLayer, LowRank, Spectral
 
 
 @singledispatch
@@ -43,7 +43,7 @@ def _(precision: LowRank, block: Block, diagonal: bool = False) -> Tensor:
 def _(precision: Kronecker, block: Block, diagonal: bool = False) -> Tensor:
     if isinstance(block, LookupBlock):
         rotated = block.rotated(None if precision.right is None else precision.right[0])
-        return rotated.gram(precision.values.reciprocal().flatten(), diagonal)
+        return rotated.gram(precision.inverse_values.flatten(), diagonal)
     if isinstance(block, OuterBlock):
         return _kronecker_covariance(precision, block, diagonal)
     return block.gram(precision.variance(), diagonal)
@@ -51,10 +51,9 @@ def _(precision: Kronecker, block: Block, diagonal: bool = False) -> Tensor:
 
 def _kronecker_covariance(precision: Kronecker, block: OuterBlock, diagonal: bool) -> Tensor:
     """Rotation into the eigenbasis before or after the sum over positions, whichever multiplies less."""
-    a_basis, g_basis, values = precision.right, precision.left, precision.values
+    a_basis, g_basis, weights = precision.right, precision.left, precision.inverse_values
     if block.flip:
-        a_basis, g_basis, values = g_basis, a_basis, values.mT
-    weights = values.reciprocal()
+        a_basis, g_basis, weights = g_basis, a_basis, weights.mT
     if block.pairs_are_cheaper():
         return block.rotated(a_basis, g_basis).gram_matrix(weights, diagonal)
     (_, r), (_, s, o, i) = block.rows, block.sizes
@@ -62,12 +61,22 @@ def _kronecker_covariance(precision: Kronecker, block: OuterBlock, diagonal: boo
     block = block.rotated(a_basis if a_first else None, g_basis if g_first else None)
     root = weights.sqrt().unsqueeze(1)
     done = []
-    for part in block.slices():
-        j = part.matrices()  # [n, k, r, o, i]
+    for j in block.formed():
         j = j if a_first or a_basis is None else j @ a_basis.unsqueeze(1)
         j = j if g_first or g_basis is None else g_basis.mT.unsqueeze(1) @ j
         done.append(gram_of(j.mul_(root).flatten(3).transpose(1, 2).flatten(2), diagonal))
     return torch.cat(done)
+
+
+@covariance.register
+def _(precision: KroneckerLayer, block: Jacobian, diagonal: bool = False) -> Tensor:
+    weight, bias = block.blocks
+    outer = block.blocks[weight]
+    if block.biases.get(weight) != bias or not isinstance(outer, OuterBlock):
+        alone = covariance(precision.weight, outer, diagonal)
+        return alone + covariance(precision.shift, block.blocks[bias], diagonal)
+    rotated = outer.rotated(precision.weight.right, precision.weight.left)
+    return rotated.gram_once(precision.weight.inverse_values, diagonal, precision.bias.reciprocal())
 
 
 @covariance.register
@@ -105,6 +114,12 @@ def _(precision: Spectral, block: Block) -> Tensor:
 @whitened.register
 def _(precision: Kronecker, block: Block) -> Tensor:
     return (precision.to_basis(block.dense()) * precision.values.rsqrt()).flatten(2)
+
+
+@whitened.register
+def _(precision: KroneckerLayer, block: Jacobian) -> Tensor:
+    weight, bias = block.blocks.values()
+    return torch.cat([whitened(precision.weight, weight), whitened(precision.shift, bias)], -1)
 
 
 @whitened.register

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -22,9 +22,12 @@ class Jacobian(Block):
     shapes: Mapping[str, torch.Size]
     anchor: Tensor
     counts: tuple[int, int]
+    biases: Mapping[str, str] = field(default_factory=dict)
+    """The bias that goes with a weight, where the layer sees each input once: both have the same g."""
 
     @classmethod
     def of(cls, blocks: Mapping[str, ParameterBlock]) -> Jacobian:
+        blocks = dict(blocks.items())
         first = next(iter(blocks.values()))
         return cls(blocks, {name: block.shape for name, block in blocks.items()}, first.like, first.rows)
 
@@ -46,7 +49,8 @@ class Jacobian(Block):
             return self.blocks[names[0]]
         if list(names) == list(self.shapes):
             return self
-        return Jacobian.of({name: self.blocks[name] for name in names})
+        chosen = Jacobian.of({name: self.blocks[name] for name in names})
+        return replace(chosen, biases=self.biases)
 
     def _pair(self, v: Tensor) -> Iterator[tuple[Block, Tensor]]:
         pieces = v.split([shape.numel() for shape in self.shapes.values()], dim=-1)

@@ -54,10 +54,14 @@ class OuterBlock(ParameterBlock):
         """Matrices `[..., k, o, i]` as parameter entries `[..., p]`."""
         return (m.mT if self.flip else m).flatten(-3)
 
-    def matrices(self) -> Tensor:
-        """J as `[n, k, r, o, i]`."""
+    def matrices(self, out: Tensor | None = None) -> Tensor:
+        """J as `[n, k, r, o, i]`, into the first entries of `out` if given."""
         (n, r), (k, _, o, i) = self.rows, self.sizes
-        return (_merged(self.g) @ self.a).reshape(n, k, r, o, i)
+        left, right = _merged(self.g).flatten(0, 1), self.a.flatten(0, 1)
+        if out is None:
+            return torch.bmm(left, right).reshape(n, k, r, o, i)
+        target = out[: n * k * r * o * i].view(n * k, r * o, i)
+        return torch.bmm(left, right, out=target).view(n, k, r, o, i)
 
     def dense(self) -> Tensor:
         return self.as_entries(self.matrices().movedim(1, 2))
@@ -66,10 +70,17 @@ class OuterBlock(ParameterBlock):
         for a, g in zip(self.a.split(size), self.g.split(size), strict=True):
             yield OuterBlock(a, g, self.shape, self.flip)
 
-    def slices(self) -> Iterator[OuterBlock]:
-        """Pieces whose J is small enough to form."""
+    def formed(self) -> Iterator[Tensor]:
+        """J `[n', k, r, o, i]` a few inputs at a time, each in the memory of the one before.
+
+        Fresh memory for each would cost more than the product that fills it.
+        """
         (n, r) = self.rows
-        return self.split(pieces(n, r * self.size * self.a.element_size(), self.a.device))
+        each = r * self.size
+        size = pieces(n, each * self.a.element_size(), self.a.device)
+        space = self.a.new_empty(size * each)
+        for part in self.split(size):
+            yield part.matrices(space)
 
     def pairs_are_cheaper(self) -> bool:
         """Whether contracting pairs of positions takes fewer multiplications than forming J and its gram."""
@@ -95,17 +106,22 @@ class OuterBlock(ParameterBlock):
         if self.pairs_are_cheaper():
             return self._gram_by_pairs(weights, diagonal)
         root = weights.sqrt().unsqueeze(1)  # [k, 1, o, i]
-        done = [gram_of(_stacked(part.matrices().mul_(root)), diagonal) for part in self.slices()]
+        done = [gram_of(_stacked(j.mul_(root)), diagonal) for j in self.formed()]
         return torch.cat(done)
+
+    def gram_once(self, weights: Tensor, diagonal: bool = False, bias: Tensor | None = None) -> Tensor:
+        """`gram_matrix` at a single position; `bias` `[o]` weights a further input that is always 1."""
+        a, g = self.a[:, :, 0], self.g[:, :, :, 0]  # [n, k, i], [n, r, k, o]
+        scale = _times(a.square(), weights.mT, 1)  # [n, k, o]
+        scale = scale if bias is None else scale + bias
+        if diagonal:
+            return torch.einsum("nrko,nko->nr", g.square(), scale)
+        flat = g.reshape(*g.shape[:2], -1)
+        return (flat * scale.reshape(len(a), 1, -1)) @ flat.mT
 
     def _gram_by_pairs(self, weights: Tensor, diagonal: bool) -> Tensor:
         if self.positions == 1:
-            a, g = self.a[:, :, 0], self.g[:, :, :, 0]  # [n, k, i], [n, r, k, o]
-            scale = (a.square().transpose(0, 1) @ weights.mT).transpose(0, 1)  # [n, k, o]
-            if diagonal:
-                return torch.einsum("nrko,nko->nr", g.square(), scale)
-            flat = g.reshape(*g.shape[:2], -1)
-            return (flat * scale.reshape(len(a), 1, -1)) @ flat.mT
+            return self.gram_once(weights, diagonal)
         products = self.a.unsqueeze(3) * self.a.unsqueeze(2)  # [n, k, s, t, i]
         scale = products @ weights.mT.unsqueeze(1)  # [n, k, s, t, o]
         moved = torch.einsum("nksto,ndkto->ndkso", scale, self.g)
@@ -119,14 +135,14 @@ class OuterBlock(ParameterBlock):
             powers = g.square().sum(1)  # [n, k, o]
             return self.as_entries(powers.permute(1, 2, 0) @ a.square().transpose(0, 1))
         total = self.a.new_zeros(self.sizes[0], *self.sizes[2:])
-        for part in self.slices():
-            total += part.matrices().square_().sum((0, 2))
+        for j in self.formed():
+            total += j.square_().sum((0, 2))
         return self.as_entries(total)
 
     def rotated(self, a_basis: Tensor | None, g_basis: Tensor | None) -> OuterBlock:
         """The block in another orthogonal basis: a U_a and g U_g with bases `[k, i, i]` and `[k, o, o]`."""
-        a = self.a if a_basis is None else self.a @ a_basis
-        g = self.g if g_basis is None else _rotate(self.g, g_basis)
+        a = self.a if a_basis is None else _times(self.a, a_basis, 1)
+        g = self.g if g_basis is None else _times(self.g, g_basis, 2)
         return OuterBlock(a, g, self.shape, self.flip)
 
     def factors(self, sharing: str) -> tuple[Tensor, Tensor]:
@@ -158,16 +174,31 @@ def _stacked(j: Tensor) -> Tensor:
     return j.flatten(3).transpose(1, 2).flatten(2)
 
 
-def _rotate(g: Tensor, basis: Tensor) -> Tensor:
-    """g `[n, r, k, s, o]` times a basis `[k, o, o]`, keeping the memory order that the product reads best."""
-    if g.shape[3] > 1 and g.stride(3) == 1:
-        return (basis.mT @ g.mT).mT
-    if basis.shape[0] == 1:
-        return torch.matmul(g, basis[0])
-    return g @ basis
+def _times(rows: Tensor, basis: Tensor, group_axis: int) -> Tensor:
+    """Rows `[..., d]` with their groups on some axis, times one matrix a group `[k, d, e]`, as one product if k = 1.
+
+    A single product wants its rows merged; they are, in the order they lie in memory, so that nothing is copied.
+    """
+    if basis.shape[0] > 1:
+        moved = rows.movedim(group_axis, 0)
+        return (moved.flatten(1, -2) @ basis).reshape(*moved.shape[:-1], basis.shape[-1]).movedim(0, group_axis)
+    if rows.stride(-1) != 1 and rows.shape[-2] > 1 and rows.stride(-2) == 1:
+        return (basis[0].mT @ rows.mT).mT
+    strides = rows.stride()
+    order = sorted(range(rows.ndim - 1), key=lambda axis: -strides[axis])
+    flat = rows.permute(*order, -1)
+    done = (flat.reshape(-1, rows.shape[-1]) @ basis[0]).reshape(*flat.shape[:-1], basis.shape[-1])
+    back = sorted(range(len(order)), key=order.__getitem__)
+    return done.permute(*back, -1)
 
 
-def _second_moment(rows: Tensor) -> Tensor:
-    """Σ x xᵀ for rows `[k, ..., d]`, as `[k, d, d]`."""
-    flat = rows.reshape(rows.shape[0], -1, rows.shape[-1])
-    return flat.mT @ flat
+def _second_moment(x: Tensor) -> Tensor:
+    """Σ x xᵀ for rows `[k, ..., s, d]` as `[k, d, d]`, without turning round what lies with positions last."""
+    if x.stride(-1) == 1 or x.shape[-2] == 1 or x.device.type != "cpu":
+        flat = x.reshape(x.shape[0], -1, x.shape[-1])
+        return flat.mT @ flat
+    columns = x.mT.reshape(x.shape[0], -1, x.shape[-1], x.shape[-2])
+    total = x.new_zeros(x.shape[0], x.shape[-1], x.shape[-1])
+    for part in columns.unbind(1):
+        total.baddbmm_(part, part.mT)
+    return total

@@ -26,14 +26,16 @@ def patches(
 
 
 def rows_of_patches(view: Tensor, groups: int) -> Tensor:
-    """Windows `[n, c, *out, *kernel]` as `[n, k, s, (c / k)·kernel]`, copied once."""
+    """Windows `[n, c, *out, *kernel]` as `[n, k, s, (c / k)·kernel]`, copied once.
+
+    In memory the positions come last, as they do in the input: copying so moves whole rows of pixels, which is
+    several times faster than gathering each window together, and products read either order alike.
+    """
     d = (view.ndim - 2) // 2
     n, c = view.shape[:2]
-    split = view.reshape(n, groups, c // groups, *view.shape[2:]) if groups > 1 else view.unsqueeze(1)
-    out, kernel = range(3, 3 + d), range(3 + d, 3 + 2 * d)
-    moved = split.permute(0, 1, *out, 2, *kernel)
-    s = view.shape[2 : 2 + d].numel()
-    return moved.reshape(n, groups, s, -1)
+    out, kernel = range(2, 2 + d), range(2 + d, 2 + 2 * d)
+    positions = view.shape[2 : 2 + d].numel()
+    return view.permute(0, 1, *kernel, *out).reshape(n, groups, -1, positions).mT
 
 
 def _padded(module: Convolution, x: Tensor) -> Tensor:

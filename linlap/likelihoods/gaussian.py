@@ -41,11 +41,11 @@ class Gaussian(Likelihood):
         return hash(self._key())
 
     def _key(self) -> tuple[float, ...]:
-        return tuple(torch.as_tensor(self.noise).detach().double().reshape(-1).tolist())
+        return tuple(torch.as_tensor(self.noise, dtype=torch.float64).detach().reshape(-1).tolist())
 
     def scale(self, f: Tensor) -> Tensor:
         """The noise for each output `[C]`, like f."""
-        noise = torch.as_tensor(self.noise).to(device=f.device, dtype=f.dtype)
+        noise = torch.as_tensor(self.noise, dtype=f.dtype, device=f.device)
         return noise.expand(f.shape[-1])
 
     def check_outputs(self, outputs: int) -> None:

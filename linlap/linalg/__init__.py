@@ -7,6 +7,7 @@ from linlap.linalg.diagonal import Diagonal
 from linlap.linalg.factor import draw, psd_sqrt, safe_cholesky, safe_eigh, symmetric
 from linlap.linalg.kronecker import Kronecker
 from linlap.linalg.lanczos import lanczos
+from linlap.linalg.layer import KroneckerLayer
 from linlap.linalg.low_rank import LowRank
 
 __all__ = [
@@ -15,6 +16,7 @@ __all__ = [
     "Dense",
     "Diagonal",
     "Kronecker",
+    "KroneckerLayer",
     "LowRank",
     "Spectral",
     "draw",

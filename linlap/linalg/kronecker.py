@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -21,6 +22,11 @@ class Kronecker(SPD):
     left: Tensor | None
     right: Tensor | None
     values: Tensor
+
+    @cached_property
+    def inverse_values(self) -> Tensor:
+        """1 / values, kept: predictions weight by it, batch after batch."""
+        return self.values.reciprocal()
 
     @property
     def dim(self) -> int:
@@ -50,7 +56,7 @@ class Kronecker(SPD):
         return self.values.log().sum()
 
     def variance(self) -> Tensor:
-        m = self.values.reciprocal()
+        m = self.inverse_values
         m = m if self.left is None else self.left.square() @ m
         m = m if self.right is None else m @ self.right.square().mT
         return m.flatten()

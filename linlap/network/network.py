@@ -33,8 +33,8 @@ from linlap.network.inputs import (
 )
 from linlap.network.memory import default_budget, require
 from linlap.network.pullback import pull_back, sample_jacobian
-from linlap.network.snapshot import choose, private_copy
-from linlap.network.tape import Call, Recorder, TapedBlocks
+from linlap.network.snapshot import choose, places, private_copy
+from linlap.network.tape import Call, Recorder, TapedBlocks, biases_of
 from linlap.types import Inputs, Params
 
 Seeds = Tensor | Callable[[Tensor], Tensor] | None
@@ -64,8 +64,11 @@ class Network:
             own[name].data.copy_((theta or {})[name])
         self.theta: Params = {name: own[name].requires_grad_(True) for name in self.names}
         self.shapes = {name: p.shape for name, p in self.theta.items()}
+        self._places = places(self.model, self.theta)
         self._recorder = Recorder(self.model, self.names)
         self._opaque: frozenset[str] = frozenset()
+        self._forward_mode: bool | None = None
+        self._outputs_of_kind: dict[tuple[torch.Size, ...], int] = {}
         self.outputs_per_input = 0
         self.squeezed = False
 
@@ -95,7 +98,7 @@ class Network:
         """Vectors `[..., P]` as tensors by parameter name."""
         pieces = v.split([shape.numel() for shape in self.shapes.values()], dim=-1)
         return {
-            name: piece.reshape(*v.shape[:-1], *shape)
+            name: piece.reshape((*v.shape[:-1], *shape))
             for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)
         }
 
@@ -109,8 +112,9 @@ class Network:
 
     def outputs_at(self, params: Params, x: Inputs) -> Tensor:
         """f(x; θ) `[n, C]` with some weights replaced; differentiable in them."""
-        args, kwargs = arguments(self.model, x)
-        return as_matrix(output_tensor(functional_call(self.model, params, args, kwargs)), count(x))
+        args, kwargs = arguments(self.model, map_tensors(x, torch.clone))
+        placed = {place: params[name] for place, name in self._places.items() if name in params}
+        return as_matrix(output_tensor(functional_call(self.model, placed, args, kwargs, tie_weights=False)), count(x))
 
     def linearize(self, x: Inputs, seeds: Seeds = None) -> Linearization:
         """f and its Jacobian blocks; `seeds` `[n, r, C]`, or a function of f that gives them, default the identity."""
@@ -120,14 +124,35 @@ class Network:
     def jvp(self, x: Inputs, v: Params) -> Tensor:
         """J v `[n, C]` for one weight vector, in one forward pass where the model's operations allow it."""
         self.prepare(x)
+        if self._forward_mode is None:
+            self._forward_mode = self._forward_mode_agrees(take(x, 0, 3))
+        if self._forward_mode:
+            try:
+                return self._forward(x, v)
+            except (RuntimeError, NotImplementedError):
+                pass
+        return self._jvp_by_blocks(x, v)
+
+    def _forward(self, x: Inputs, v: Params) -> Tensor:
         fixed = {name: p.detach() for name, p in self.theta.items()}
+        with torch.inference_mode(False):
+            return torch.func.jvp(lambda params: self.outputs_at(params, x), (fixed,), (v,))[1].detach()
+
+    def _jvp_by_blocks(self, x: Inputs, v: Params) -> Tensor:
+        flat = torch.cat([v[name].flatten() for name in self.names])
+        return self._linearize(x, None).jacobian.jvp(flat.unsqueeze(0))[0]
+
+    def _forward_mode_agrees(self, x: Inputs) -> bool:
+        """Whether forward mode has the derivative of backward mode: it looks through `no_grad` and padding rows."""
+        if any(getattr(module, "padding_idx", None) is not None for module in self.model.modules()):
+            return False
+        like = self.vector()
+        v = self.named(torch.cos(torch.arange(self.size, dtype=like.dtype, device=like.device) + 0.5))
         try:
-            with torch.inference_mode(False):
-                tangent = torch.func.jvp(lambda params: self.outputs_at(params, x), (fixed,), (v,))[1]
-            return tangent.detach()
+            forward = self._forward(x, v)
         except (RuntimeError, NotImplementedError):
-            flat = torch.cat([v[name].flatten() for name in self.names])
-            return self._linearize(x, None).jacobian.jvp(flat.unsqueeze(0))[0]
+            return False
+        return _close(forward, self._jvp_by_blocks(x, v))
 
     def vjp(self, x: Inputs, u: Tensor) -> Params:
         """Jᵀ u by parameter name for u `[n, C]`, summed over inputs."""
@@ -140,14 +165,21 @@ class Network:
         """What linearising and contracting take for one more input, read off a forward pass of one."""
         self.prepare(x)
         r = self.outputs_per_input if seeds is None else seeds
-        with self._grad_mode(), self._recorder.recording(1) as tape:
-            self._run(take(x, 0, 1))
-        outputs = sum(call.output.numel() for call in tape.calls)
+        outputs = self._tapped_outputs(x)
         opaque = sum(self.shapes[name].numel() for name in self._opaque)
         # Activations kept for the backward pass, gradients at outputs and one copy while contracting, dense
         # blocks with the copy that torch.func makes of them.
         numbers = 2 * outputs + 2 * r * outputs + 3 * r * opaque + (3 * r * self.size if dense else 0)
         return numbers * (torch.finfo(self.dtype).bits // 8)
+
+    def _tapped_outputs(self, x: Inputs) -> int:
+        """How many numbers the known layers put out for one input; remembered for each shape of input."""
+        kind = tuple(t.shape[1:] for t in tensors_of(x))
+        if kind not in self._outputs_of_kind:
+            with self._grad_mode(), self._recorder.recording(1) as tape:
+                self._run(take(x, 0, 1))
+            self._outputs_of_kind[kind] = sum(call.output.numel() for call in tape.calls)
+        return self._outputs_of_kind[kind]
 
     def batch_for(self, x: Inputs, *, seeds: int | None = None, dense: bool = False, memory: int | None = None) -> int:
         """How many inputs to take at a time under a budget of bytes."""
@@ -221,7 +253,11 @@ class Network:
         last = everywhere * (torch.arange(len(f), device=f.device) == len(f) - 1).unsqueeze(1)
         truth = [self._autograd_vjp(x, everywhere), self._autograd_vjp(x, last)]
         blocks = self._linearize(x, torch.stack([everywhere, last], dim=1), only=known).jacobian.blocks
-        return frozenset(name for name in known if not _adds_up(blocks, name, [t[name].flatten() for t in truth]))
+        # Some gradients are zero but for rounding, which is as small as the network's others allow.
+        floor = max(float(g.abs().max()) for t in truth for g in t.values()) * 10 * torch.finfo(f.dtype).eps
+        return frozenset(
+            name for name in known if not _adds_up(blocks, name, [t[name].flatten() for t in truth], floor)
+        )
 
     # The work
 
@@ -232,7 +268,7 @@ class Network:
             yield
 
     def _run(self, x: Inputs) -> Tensor:
-        x = map_tensors(x, lambda t: t.clone() if t.is_inference() else t.detach())
+        x = map_tensors(x, lambda t: t.detach().clone())  # the model may work in place on what it is given
         args, kwargs = arguments(self.model, x)
         try:
             f = output_tensor(self.model(*args, **kwargs))
@@ -264,7 +300,8 @@ class Network:
             dense = sample_jacobian(self.outputs_at, self.theta, opaque, x, u) if opaque else {}
         shapes = {name: self.shapes[name] for name in names}
         blocks = TapedBlocks(shapes, parts, dense)
-        return Linearization(mean, Jacobian(blocks, shapes, mean, (n, u.shape[1])))
+        biases = {w: b for w, b in biases_of(calls).items() if not {w, b} & settled}
+        return Linearization(mean, Jacobian(blocks, shapes, mean, (n, u.shape[1]), biases))
 
     def _autograd_vjp(self, x: Inputs, u: Tensor) -> Params:
         with self._grad_mode():
@@ -295,7 +332,7 @@ def _collect(calls: list[Call], gradients: list[Tensor], n: int) -> dict[str, li
     return parts
 
 
-def _adds_up(blocks: Mapping[str, ParameterBlock], name: str, truth: list[Tensor]) -> bool:
+def _adds_up(blocks: Mapping[str, ParameterBlock], name: str, truth: list[Tensor], floor: float) -> bool:
     """Whether a block gives autograd's sums over inputs, and nothing for inputs that have no seed."""
     try:
         block = blocks[name]
@@ -303,15 +340,15 @@ def _adds_up(blocks: Mapping[str, ParameterBlock], name: str, truth: list[Tensor
         return False
     n, _ = block.rows
     of_seed = torch.eye(2, dtype=block.like.dtype, device=block.like.device)
-    right = all(_close(block.vjp(row.expand(n, 2)), t) for row, t in zip(of_seed, truth, strict=True))
+    right = all(_close(block.vjp(row.expand(n, 2)), t, floor) for row, t in zip(of_seed, truth, strict=True))
     stray = block.dense()[:-1, 1].abs().max()
-    return right and bool(stray <= _tolerance(stray.dtype) * truth[1].abs().max())
+    return right and bool(stray <= _tolerance(stray.dtype) * truth[1].abs().max() + floor)
 
 
 def _tolerance(dtype: torch.dtype) -> float:
     return 1e-8 if dtype == torch.float64 else 1e-3
 
 
-def _close(one: Tensor, other: Tensor) -> bool:
+def _close(one: Tensor, other: Tensor, floor: float = 1e-30) -> bool:
     scale = torch.maximum(one.abs().max(), other.abs().max())
-    return bool((one - other).abs().max() <= _tolerance(one.dtype) * scale + 1e-30)
+    return bool((one - other).abs().max() <= _tolerance(one.dtype) * scale + floor)

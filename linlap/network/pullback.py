@@ -30,10 +30,11 @@ def pull_back(f: Tensor, seeds: Tensor, calls: Sequence[Call]) -> list[Tensor]:
         except RuntimeError:  # an operation that cannot be batched
             pass
         else:
-            return [_present(g, call, r).transpose(0, 1) for g, call in zip(stacked, calls, strict=True)]
+            filled = [_present(g, f, r, *call.output) for g, call in zip(stacked, calls, strict=True)]
+            return [g.transpose(0, 1) for g in filled]
     singles = [torch.autograd.grad(f, edges, seeds[:, k], retain_graph=k < r - 1, allow_unused=True) for k in range(r)]
     return [
-        torch.stack([_single(g, call, f) for g in column], dim=1)
+        torch.stack([_present(g, f, *call.output) for g in column], dim=1)
         for column, call in zip(zip(*singles, strict=True), calls, strict=True)
     ]
 
@@ -43,12 +44,9 @@ def _batching_pays(calls: Sequence[Call], f: Tensor) -> bool:
     return f.device.type != "cpu" or not any(call.spatial for call in calls)
 
 
-def _present(g: Tensor | None, call: Call, r: int) -> Tensor:
-    return torch.zeros(r, *call.output) if g is None else g
-
-
-def _single(g: Tensor | None, call: Call, f: Tensor) -> Tensor:
-    return f.new_zeros(call.output) if g is None else g
+def _present(g: Tensor | None, like: Tensor, *shape: int) -> Tensor:
+    """A gradient, zero where the outputs do not depend on the layer."""
+    return like.new_zeros(shape) if g is None else g
 
 
 def sample_jacobian(outputs: Outputs, theta: Params, names: Sequence[str], x: Inputs, seeds: Tensor) -> Params:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from linlap.errors import InputError, NotFiniteError
+from linlap.types import Params
 
 
 def private_copy(model: nn.Module) -> nn.Module:
@@ -28,6 +29,21 @@ def private_copy(model: nn.Module) -> nn.Module:
             # Both change what autograd reports, not what the layer computes.
             module.scale_grad_by_freq = module.sparse = False
     return twin
+
+
+def places(model: nn.Module, theta: Params) -> dict[str, str]:
+    """Every place that holds one of these weights, each once, with the weight's name.
+
+    torch replaces weights by place. Left to find tied ones by itself, it does not put back those of a module
+    that is registered under two names.
+    """
+    names = {id(p): name for name, p in theta.items()}
+    return {
+        f"{prefix}.{key}" if prefix else key: names[id(p)]
+        for prefix, module in model.named_modules()
+        for key, p in module.named_parameters(recurse=False, remove_duplicate=False)
+        if id(p) in names
+    }
 
 
 def choose(model: nn.Module, parameters: str | Iterable[str] | None) -> list[str]:

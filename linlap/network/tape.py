@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,10 +24,12 @@ class Call:
     """
 
     rules: Mapping[str, Rule]
+    own: Mapping[str, str]
+    """Full names by the module's own."""
     edge: GradientEdge
     output: torch.Size
     spatial: bool
-    """Whether the layer has many positions for each input, as convolutions have."""
+    """Whether the layer has several positions for each input, as convolutions have."""
 
 
 @dataclass
@@ -73,7 +76,18 @@ class Recorder:
         tape.unreadable.update(name for name in own.values() if name not in known)
         if known:
             spatial = output.numel() > tape.n * output.shape[-1] or output.ndim > 2
-            tape.calls.append(Call(known, get_gradient_edge(output), output.shape, spatial))
+            tape.calls.append(Call(known, own, get_gradient_edge(output), output.shape, spatial))
+
+
+def biases_of(calls: Sequence[Call]) -> dict[str, str]:
+    """The bias of each weight whose layer was called once, on one row an input."""
+    uses = Counter(name for call in calls for name in call.rules)
+    found = {}
+    for call in calls:
+        weight, bias = call.own.get("weight", ""), call.own.get("bias", "")
+        if uses[weight] == uses[bias] == 1 and {weight, bias} <= call.rules.keys() and not call.spatial:
+            found[weight] = bias
+    return found
 
 
 def _hook(recorder: Recorder, own: Mapping[str, str]) -> Any:
