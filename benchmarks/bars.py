@@ -1,0 +1,40 @@
+"""What linlap is meant to reach on these measurements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from benchmarks.peers import Structure
+
+AGREEMENT = 1e-10  # greatest relative error to the default peer in float64
+IMPORT_RATIO = 1.3  # importing linlap, in times of importing torch
+
+
+@dataclass(frozen=True)
+class LatentBar:
+    """At least `faster` times the speed of the default peer, at most this share of its extra peak memory and
+    this many floors (one forward and C backward passes)."""
+
+    faster: float
+    memory_share: float
+    floors: float
+
+
+LATENT: dict[tuple[str, Structure], LatentBar] = {
+    ("mlp", "Kron"): LatentBar(800, 1 / 100, 1.5),
+    ("mlp", "Diagonal"): LatentBar(200, 1 / 60, 1.2),
+    ("3c3d", "Kron"): LatentBar(55, 1 / 12, 2),
+    ("3c3d", "Diagonal"): LatentBar(20, 1 / 12, 2),
+    ("allcnn", "Kron"): LatentBar(12, 1 / 6, 3),
+    ("transformer", "Kron"): LatentBar(11, 1 / 15, 3),
+}
+
+# At least this many times the speed of the fastest peer backend.
+FIT: dict[tuple[str, Structure], float] = {
+    ("mlp", "Kron"): 1.5,
+    ("mlp", "Diagonal"): 1.5,
+    ("3c3d", "Kron"): 1.0,
+    ("3c3d", "Diagonal"): 1.0,
+    ("allcnn", "Kron"): 1.0,
+    ("allcnn", "Diagonal"): 1.0,
+}
