@@ -76,7 +76,7 @@ class KronCurvature(Curvature):
     damping: Damping = "none"
     corrected: dict[str, Tensor] = field(default_factory=dict)
     shared: dict[str, str] = field(default_factory=dict)
-    """Biases by their weights, where the weight's G is the bias's own block."""
+    """Biases by their weights: the weight's G is the bias's block."""
 
     @cached_property
     def _square_eigen(self) -> dict[str, tuple[Tensor, Tensor]]:
@@ -97,7 +97,9 @@ class KronCurvature(Curvature):
 
     def _bias_values(self, weight: str, d: Tensor) -> Tensor:
         _, _, values, vectors = self.pairs[weight].eigen
-        return values[0] + (vectors[0].square().mT @ d if d.ndim else d)
+        if d.ndim:
+            d = (vectors.square().mT @ d.reshape(*values.shape, 1)).squeeze(-1)
+        return values + d
 
     def _operator(self, name: str, d: Tensor) -> SPD:
         if name in self.diagonals:
@@ -183,10 +185,13 @@ class Kron(Structure):
     def _measure(self, jacobian: Jacobian) -> _Sums:
         names = list(jacobian.shapes)
         following = dict(pairwise(names))
-        sums = _Sums({}, {}, {}, {w: b for w, b in jacobian.biases.items() if following.get(w) == b})
-        borrowed = set(sums.shared.values())
+        owners = {b: w for w, b in jacobian.biases.items() if following.get(w) == b}
+        sums = _Sums({}, {}, {}, {})
         for name in names:
-            if name not in borrowed:
+            weight = owners.get(name)
+            if weight in sums.pairs:  # a norm layer's scale has none to share
+                sums.shared[weight] = name
+            else:
                 self._measure_block(name, jacobian.blocks[name], sums)
         return sums
 
@@ -197,7 +202,7 @@ class Kron(Structure):
             rows_are_a = block.flip if isinstance(block, OuterBlock) else True
             sums.pairs[name] = Pair(a.double(), g.double(), count, rows_are_a)
         elif isinstance(block, DenseBlock) and block.size <= self.dense_limit:
-            sums.squares[name] = block.second_moment(by_position=self.sharing == "sum").double()
+            sums.squares[name] = block.second_moment().double()
         else:
             sums.diagonals[name] = block.square_sum().double()
 

@@ -5,12 +5,13 @@ from linlap.jacobian.covariance import covariance, whitened
 from linlap.jacobian.dense import DenseBlock
 from linlap.jacobian.jacobian import Jacobian
 from linlap.jacobian.lookup import LookupBlock
-from linlap.jacobian.outer import OuterBlock
+from linlap.jacobian.outer import LazyRows, OuterBlock
 
 __all__ = [
     "Block",
     "DenseBlock",
     "Jacobian",
+    "LazyRows",
     "LookupBlock",
     "OuterBlock",
     "ParameterBlock",

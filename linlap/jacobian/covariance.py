@@ -46,7 +46,7 @@ def _(precision: Kronecker, block: Block, diagonal: bool = False) -> Tensor:
         return rotated.gram(precision.inverse_values.flatten(), diagonal)
     if isinstance(block, OuterBlock):
         return _kronecker_covariance(precision, block, diagonal)
-    return block.gram(precision.variance(), diagonal)
+    return gram_of(whitened(precision, block), diagonal)
 
 
 def _kronecker_covariance(precision: Kronecker, block: OuterBlock, diagonal: bool) -> Tensor:
@@ -70,11 +70,12 @@ def _kronecker_covariance(precision: Kronecker, block: OuterBlock, diagonal: boo
 
 @covariance.register
 def _(precision: KroneckerLayer, block: Jacobian, diagonal: bool = False) -> Tensor:
-    weight, bias = block.blocks
-    outer = block.blocks[weight]
-    if block.biases.get(weight) != bias or not isinstance(outer, OuterBlock):
-        alone = covariance(precision.weight, outer, diagonal)
-        return alone + covariance(precision.shift, block.blocks[bias], diagonal)
+    (weight, outer), (bias, shift) = block.blocks.items()
+    if not isinstance(outer, OuterBlock):
+        raise TypeError(f"{weight} has a Kronecker precision but a block of kind {type(outer).__name__}")
+    if outer.positions > 1 or block.biases.get(weight) != bias:
+        return covariance(precision.weight, outer, diagonal) + covariance(precision.shift, shift, diagonal)
+    # One position: the bias's rows are g itself, so the weight's rotation serves both.
     rotated = outer.rotated(precision.weight.right, precision.weight.left)
     return rotated.gram_once(precision.weight.inverse_values, diagonal, precision.bias.reciprocal())
 

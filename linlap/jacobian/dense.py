@@ -13,11 +13,10 @@ from linlap.jacobian.block import ParameterBlock
 
 @dataclass(frozen=True, eq=False)
 class DenseBlock(ParameterBlock):
-    """`j` `[n, r, p]`; `at_positions` `[n, r, s, p]`, where known, are the addends whose sum it is."""
+    """`j` `[n, r, p]`."""
 
     j: Tensor
     shape: torch.Size
-    at_positions: Tensor | None = None
 
     @property
     def like(self) -> Tensor:
@@ -52,17 +51,13 @@ class DenseBlock(ParameterBlock):
         """J U, `[n, r, p]`."""
         return self.j @ basis
 
-    def second_moment(self, by_position: bool = False) -> Tensor:
-        """Σ over inputs and seeds of Jᵀ J, `[p, p]`; or of its addends, one position at a time."""
-        rows = self.at_positions if by_position and self.at_positions is not None else self.j
-        flat = rows.reshape(-1, rows.shape[-1])
+    def second_moment(self) -> Tensor:
+        """Σ over inputs and seeds of Jᵀ J, `[p, p]`."""
+        flat = self.j.reshape(-1, self.j.shape[-1])
         return flat.mT @ flat
 
     @classmethod
     def join(cls, parts: Sequence[DenseBlock]) -> DenseBlock:
         if len(parts) == 1:
             return parts[0]
-        total = torch.stack([part.j for part in parts]).sum(0)
-        addends = [part.at_positions for part in parts if part.at_positions is not None]
-        together = torch.cat(addends, dim=2) if len(addends) == len(parts) else None
-        return cls(total, parts[0].shape, together)
+        return cls(torch.stack([part.j for part in parts]).sum(0), parts[0].shape)

@@ -23,7 +23,7 @@ class Jacobian(Block):
     anchor: Tensor
     counts: tuple[int, int]
     biases: Mapping[str, str] = field(default_factory=dict)
-    """The bias that goes with a weight, where the layer sees each input once: both have the same g."""
+    """The bias that goes with a weight: both come from the same g."""
 
     @classmethod
     def of(cls, blocks: Mapping[str, ParameterBlock]) -> Jacobian:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -16,11 +18,29 @@ from torch import Tensor
 from linlap.jacobian.block import ParameterBlock, gram_of, pieces
 
 
+class LazyRows(Protocol):
+    """a `[n, k, s, i]` that is not made before it is needed, and may be used without being made."""
+
+    @property
+    def shape(self) -> torch.Size: ...
+
+    def tensor(self) -> Tensor: ...
+
+    def rotated(self, basis: Tensor) -> Tensor:
+        """a U for one basis a group `[k, i, i]`."""
+
+    def products(self, rows: Tensor) -> Tensor | None:
+        """rows a for rows `[n, k, q, s]`, as `[n, k, q, i]`, where there is a faster way than a matrix product."""
+
+    def split(self, size: int) -> Sequence[Tensor | LazyRows]: ...
+
+
 @dataclass(frozen=True, eq=False)
 class OuterBlock(ParameterBlock):
-    """`flip` says that the parameter's rows belong to a and its columns to g (transposed convolution)."""
+    """`inputs` are a, or know how to make it; `flip` says that the parameter's rows belong to a and its columns
+    to g (transposed convolution)."""
 
-    a: Tensor
+    inputs: Tensor | LazyRows
     g: Tensor
     shape: torch.Size
     flip: bool = False
@@ -33,15 +53,19 @@ class OuterBlock(ParameterBlock):
     def rows(self) -> tuple[int, int]:
         return self.g.shape[0], self.g.shape[1]
 
+    @cached_property
+    def a(self) -> Tensor:
+        return self.inputs if isinstance(self.inputs, Tensor) else self.inputs.tensor()
+
     @property
     def sizes(self) -> tuple[int, int, int, int]:
         """(k, s, o, i)."""
-        k, s, i = self.a.shape[1:]
+        k, s, i = self.inputs.shape[1:]
         return k, s, self.g.shape[-1], i
 
     @property
     def positions(self) -> int:
-        return self.a.shape[2]
+        return self.inputs.shape[2]
 
     def as_matrix(self, v: Tensor) -> Tensor:
         """Parameter entries `[..., p]` as matrices `[..., k, o, i]`."""
@@ -57,7 +81,11 @@ class OuterBlock(ParameterBlock):
     def matrices(self, out: Tensor | None = None) -> Tensor:
         """J as `[n, k, r, o, i]`, into the first entries of `out` if given."""
         (n, r), (k, _, o, i) = self.rows, self.sizes
-        left, right = _merged(self.g).flatten(0, 1), self.a.flatten(0, 1)
+        merged = _merged(self.g)
+        direct = None if isinstance(self.inputs, Tensor) else self.inputs.products(merged)
+        if direct is not None:
+            return direct.reshape(n, k, r, o, i)
+        left, right = merged.flatten(0, 1), self.a.flatten(0, 1)
         if out is None:
             return torch.bmm(left, right).reshape(n, k, r, o, i)
         target = out[: n * k * r * o * i].view(n * k, r * o, i)
@@ -67,7 +95,7 @@ class OuterBlock(ParameterBlock):
         return self.as_entries(self.matrices().movedim(1, 2))
 
     def split(self, size: int) -> Iterator[OuterBlock]:
-        for a, g in zip(self.a.split(size), self.g.split(size), strict=True):
+        for a, g in zip(self.inputs.split(size), self.g.split(size), strict=True):
             yield OuterBlock(a, g, self.shape, self.flip)
 
     def formed(self) -> Iterator[Tensor]:
@@ -77,8 +105,8 @@ class OuterBlock(ParameterBlock):
         """
         (n, r) = self.rows
         each = r * self.size
-        size = pieces(n, each * self.a.element_size(), self.a.device)
-        space = self.a.new_empty(size * each)
+        size = pieces(n, each * self.g.element_size(), self.g.device)
+        space = self.g.new_empty(size * each)
         for part in self.split(size):
             yield part.matrices(space)
 
@@ -141,7 +169,9 @@ class OuterBlock(ParameterBlock):
 
     def rotated(self, a_basis: Tensor | None, g_basis: Tensor | None) -> OuterBlock:
         """The block in another orthogonal basis: a U_a and g U_g with bases `[k, i, i]` and `[k, o, o]`."""
-        a = self.a if a_basis is None else _times(self.a, a_basis, 1)
+        a = self.inputs
+        if a_basis is not None:
+            a = _times(a, a_basis, 1) if isinstance(a, Tensor) else a.rotated(a_basis)
         g = self.g if g_basis is None else _times(self.g, g_basis, 2)
         return OuterBlock(a, g, self.shape, self.flip)
 

@@ -46,8 +46,6 @@ def summed(shape: torch.Size) -> Rule:
 
     def rule(g: Tensor) -> DenseBlock:
         rows = seeded_positions(g, shape.numel())
-        if rows.shape[2] == 1:
-            return DenseBlock(rows[:, :, 0], shape)
-        return DenseBlock(rows.sum(2), shape, rows)
+        return DenseBlock(rows[:, :, 0] if rows.shape[2] == 1 else rows.sum(2), shape)
 
     return rule

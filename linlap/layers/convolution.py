@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from linlap.jacobian import DenseBlock, OuterBlock
+from linlap.jacobian import DenseBlock, LazyRows, OuterBlock
 from linlap.layers.base import Rule, Taps, taps
 
 Convolution = nn.Conv1d | nn.Conv2d | nn.Conv3d
@@ -32,7 +33,7 @@ def rows_of_patches(view: Tensor, groups: int) -> Tensor:
     several times faster than gathering each window together, and products read either order alike.
     """
     d = (view.ndim - 2) // 2
-    n, c = view.shape[:2]
+    n = view.shape[0]
     out, kernel = range(2, 2 + d), range(2 + d, 2 + 2 * d)
     positions = view.shape[2 : 2 + d].numel()
     return view.permute(0, 1, *kernel, *out).reshape(n, groups, -1, positions).mT
@@ -51,10 +52,70 @@ def channel_bias(channels: int) -> Rule:
     """Rule of a bias on axis 1 of an output `[n, c, ...]`."""
 
     def rule(g: Tensor) -> DenseBlock:
-        rows = g.flatten(3)  # [n, r, c, s]
-        return DenseBlock(rows.sum(-1), torch.Size([channels]), rows.mT)
+        return DenseBlock(g.flatten(3).sum(-1), torch.Size([channels]))
 
     return rule
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """The patches that a convolution sees in a padded input `[n, c, ...]`, made when asked for."""
+
+    module: Convolution
+    padded: Tensor
+    out: torch.Size
+
+    @property
+    def shape(self) -> torch.Size:
+        k = self.module.groups
+        return torch.Size((len(self.padded), k, self.out.numel(), self.module.weight[0].numel()))
+
+    def tensor(self) -> Tensor:
+        module = self.module
+        return rows_of_patches(
+            patches(self.padded, module.kernel_size, module.stride, module.dilation, self.out), module.groups
+        )
+
+    def rotated(self, basis: Tensor) -> Tensor:
+        """Patches times a basis: a convolution whose kernels are the basis vectors, which needs no patches."""
+        module = self.module
+        if not self._convolutions_pay:
+            return (basis.mT @ self.tensor().mT).mT
+        kernels = basis.mT.reshape(-1, *module.weight.shape[1:])
+        convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[len(self.out)]
+        done = convolve(self.padded, kernels, None, module.stride, 0, module.dilation, module.groups)
+        return done.reshape(len(done), module.groups, -1, self.out.numel()).mT
+
+    def products(self, rows: Tensor) -> Tensor | None:
+        """Rows times patches: what a convolution's own weight gradient computes, one input at a time.
+
+        It pays for many positions and few results; limits measured on a CPU with AVX-512.
+        """
+        n, k, q, s = rows.shape
+        module = self.module
+        per_group = module.weight[0].numel()
+        if not self._convolutions_pay or s < 256 or k * q * per_group > 1 << 21:
+            return None
+        kernels = self.padded.new_empty(()).expand(k * q, *module.weight.shape[1:])
+        none = [0] * len(self.out)
+        seeds = rows.reshape(n, 1, k * q, *self.out)
+        back = torch.ops.aten.convolution_backward
+        found = [
+            back(
+                *(g, x.unsqueeze(0), kernels, None, module.stride, none, module.dilation, False, none, k),
+                output_mask=[False, True, False],
+            )[1]
+            for g, x in zip(seeds, self.padded, strict=True)
+        ]
+        return torch.stack(found).reshape(n, k, q, per_group)
+
+    @property
+    def _convolutions_pay(self) -> bool:
+        """On CPUs in float32; elsewhere convolutions gain nothing, or round to fewer digits than products do."""
+        return self.padded.device.type == "cpu" and self.padded.dtype == torch.float32
+
+    def split(self, size: int) -> list[Tensor | LazyRows]:
+        return [Windows(self.module, part, self.out) for part in self.padded.split(size)]
 
 
 def _convolution(module: Convolution, x: Tensor, n: int) -> Taps:
@@ -63,9 +124,8 @@ def _convolution(module: Convolution, x: Tensor, n: int) -> Taps:
     shape, k = module.weight.shape, module.groups
 
     def weight(g: Tensor) -> OuterBlock:
-        view = patches(_padded(module, x), module.kernel_size, module.stride, module.dilation, g.shape[3:])
         split = g.reshape(*g.shape[:2], k, shape[0] // k, -1)  # [n, r, k, o, s]
-        return OuterBlock(rows_of_patches(view, k), split.mT, shape)
+        return OuterBlock(Windows(module, _padded(module, x), g.shape[3:]), split.mT, shape)
 
     return {"weight": weight, "bias": channel_bias(shape[0])}
 

@@ -14,18 +14,18 @@ from linlap.linalg.kronecker import Kronecker
 
 @dataclass(frozen=True, eq=False)
 class KroneckerLayer(SPD):
-    """Block diagonal over a weight `[rows, cols]` and then a bias `[rows]` with eigenvalues `bias` in the weight's
-    left basis: as if the weight had one more input, always 1."""
+    """Block diagonal over a weight `[k, rows, cols]` and then a bias `[k, rows]` with eigenvalues `bias` in the
+    weight's left basis: as if the weight had one more input, always 1."""
 
     weight: Kronecker
     bias: Tensor
 
     @property
-    def shift(self) -> Spectral:
+    def shift(self) -> SPD:
         """The operator of the bias alone."""
-        if self.weight.left is None:
-            raise TypeError("a layer with a bias has a dense left basis")
-        return Spectral(self.weight.left[0], self.bias)
+        if self.weight.left is not None and len(self.weight.left) == 1:
+            return Spectral(self.weight.left[0], self.bias[0])
+        return Kronecker(self.weight.left, None, self.bias.unsqueeze(-1))
 
     @property
     def dim(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -80,12 +79,14 @@ class Recorder:
 
 
 def biases_of(calls: Sequence[Call]) -> dict[str, str]:
-    """The bias of each weight whose layer was called once, on one row an input."""
-    uses = Counter(name for call in calls for name in call.rules)
-    found = {}
+    """The bias of each weight that is used by the same calls, and no others."""
+    found: dict[str, str] = {}
+    users = {
+        name: [index for index, call in enumerate(calls) if name in call.rules] for call in calls for name in call.rules
+    }
     for call in calls:
         weight, bias = call.own.get("weight", ""), call.own.get("bias", "")
-        if uses[weight] == uses[bias] == 1 and {weight, bias} <= call.rules.keys() and not call.spatial:
+        if {weight, bias} <= call.rules.keys() and users[weight] == users[bias]:
             found[weight] = bias
     return found
 

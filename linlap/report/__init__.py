@@ -1,0 +1,1 @@
+"""What the commands run: small experiments, their tables and their pictures."""
