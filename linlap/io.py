@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from linlap import curvature, likelihoods
 from linlap.errors import InputError
 from linlap.network import Network
+from linlap.network.snapshot import unwrapped
 from linlap.posteriors import WeightPosterior
 from linlap.prior import Prior
 
@@ -60,6 +61,7 @@ def load(path: str | os.PathLike[str], model: nn.Module) -> WeightPosterior:
     The weights it is about come from the file, so the model need not be trained; those it is not about, and
     buffers, must be the ones it was fitted with.
     """
+    model = unwrapped(model)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     header, tensors = _read(Path(path), device)
     theta = {key.removeprefix("theta/"): t for key, t in tensors.items() if key.startswith("theta/")}

@@ -24,7 +24,7 @@ from linlap.uncertainty import HasMoments
 
 # Okabe and Ito's colours, told apart under every common colour blindness; markers differ as well.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 FEW = 10
 # Bands of colour can be matched with the bar by eye, and make a picture a third of the size of a smooth one.
 LEVELS = 20
@@ -85,7 +85,7 @@ def planes(panels: Mapping[str, Plane], x: Tensor, y: Tensor, title: str = "") -
     """Mean, standard deviation, aleatoric and epistemic variance (columns) of each predictive (rows).
 
     A column has one scale of colours, the two variances one between them. Training points x `[n, 2]` lie on
-    top; for classes y holds 0 (circles) and 1 (triangles).
+    top, for classes with a marker for each label in y.
     """
     if not panels or x.ndim != 2 or x.shape[1] != 2:
         given = f"{len(panels)} planes and x of shape {tuple(x.shape)}"
@@ -135,6 +135,7 @@ def _draw_plane(axis: Axes, plane: Plane, column: _Column) -> None:
         vmin=column.low,
         vmax=column.high,
         interpolation="bilinear",
+        interpolation_stage="data",
     )
     axis.set_xticks([])
     axis.set_yticks([])
@@ -142,11 +143,12 @@ def _draw_plane(axis: Axes, plane: Plane, column: _Column) -> None:
 
 def _draw_points(axis: Axes, x: Tensor, y: Tensor, plane: Plane) -> None:
     if not plane.of_classes:
-        axis.scatter(x[:, 0], x[:, 1], s=7, c=DARK, linewidths=0)
+        axis.scatter(x[:, 0].numpy(), x[:, 1].numpy(), s=7, c=DARK, linewidths=0)
         return
-    for label, colour, marker in ((0, INSIDE, "o"), (1, OUTSIDE, "^")):
-        chosen = x[y.reshape(-1) == label]
-        axis.scatter(chosen[:, 0], chosen[:, 1], s=13, c=colour, marker=marker, linewidths=0.5, edgecolors="white")
+    for place, label in enumerate(y.unique()):
+        across, upward = x[y.reshape(-1) == label].T.numpy()
+        colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
+        axis.scatter(across, upward, s=13, c=colour, marker=marker, linewidths=0.5, edgecolors="white")
 
 
 def reliability(predictions: Mapping[str, td.Distribution], y: Tensor, *, bins: int = 10, title: str = "") -> Figure:
@@ -160,8 +162,9 @@ def reliability(predictions: Mapping[str, td.Distribution], y: Tensor, *, bins: 
         figure = Figure(figsize=(5.6, 6.2), layout="constrained")
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         upper.plot([0, 1], [0, 1], color=FAINT, linestyle="--", linewidth=1.2)
-        for x, words in ((0.2, "underconfident"), (0.8, "overconfident")):
-            upper.text(x, 0.5, words, color="#777777", style="italic", ha="center")
+        slanted: Any = {"color": "#777777", "style": "italic", "rotation": 45, "rotation_mode": "anchor"}
+        upper.text(0.02, 0.04, "underconfident", va="bottom", transform_rotates_text=True, **slanted)
+        upper.text(0.05, 0.03, "overconfident", va="top", transform_rotates_text=True, **slanted)
         for place, (name, predictive) in enumerate(predictions.items()):
             curve = metrics.reliability(predictive, y, bins)
             colour = COLOURS[place % len(COLOURS)]
@@ -169,7 +172,7 @@ def reliability(predictions: Mapping[str, td.Distribution], y: Tensor, *, bins: 
             _draw_curve(upper, curve, colour, MARKERS[place % len(MARKERS)], label)
             width = 0.78 / bins / len(predictions)
             centres = (curve.edges[:-1] + curve.edges[1:]).cpu() / 2 + (place - (len(predictions) - 1) / 2) * width
-            lower.bar(centres, (curve.count / curve.count.sum()).cpu(), width, color=colour)
+            lower.bar(centres.numpy(), (curve.count / curve.count.sum()).cpu().numpy(), width, color=colour)
         upper.plot([], [], "o", color=FAINT, markerfacecolor="white", label=f"fewer than {FEW} inputs")
         upper.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
         upper.legend(loc="lower right", frameon=False)
@@ -182,9 +185,11 @@ def reliability(predictions: Mapping[str, td.Distribution], y: Tensor, *, bins: 
 
 
 def _draw_curve(axis: Axes, curve: metrics.Reliability, colour: str, marker: str, label: str) -> None:
-    confidence, accuracy, count = (part.cpu() for part in (curve.confidence, curve.accuracy, curve.count))
+    confidence, accuracy, count = (part.cpu().numpy() for part in (curve.confidence, curve.accuracy, curve.count))
     known, few = count > 0, (count > 0) & (count < FEW)
     style: Any = {"color": colour, "marker": marker, "markersize": 6.5, "clip_on": False}
+    # Markers on the edge are drawn whole; were they part of the layout, it would shrink the axes to hold them.
+    style["in_layout"] = False
     axis.plot(confidence[known], accuracy[known], label=label, **style)
     axis.plot(confidence[few], accuracy[few], linestyle="", markerfacecolor="white", zorder=3, **style)
 

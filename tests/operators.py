@@ -57,7 +57,7 @@ def strided_block(s: int, o: int, i: int, k: int = 1) -> OuterBlock:
     """With the memory orders that convolutions give: positions last in g, a from a view."""
     block = outer_block(s, o, i, k)
     a = block.a.transpose(0, 2).contiguous().transpose(0, 2)
-    return replace(block, a=a, g=block.g.mT.contiguous().mT)
+    return OuterBlock(a, block.g.mT.contiguous().mT, SHAPE)
 
 
 def lookup_block() -> LookupBlock:
@@ -142,7 +142,7 @@ def low_rank(rank: int) -> linalg.LowRank:
 
 
 def kronecker_layer() -> linalg.KroneckerLayer:
-    return linalg.KroneckerLayer(kronecker(1, 4, 5), varied(4))
+    return linalg.KroneckerLayer(kronecker(1, 4, 5), varied(4).reshape(1, 4))
 
 
 def block_diagonal() -> linalg.BlockDiagonal:

@@ -294,7 +294,7 @@ def linear_use(model: nn.Module, x: Any, layer: str) -> LinearUse:
 
 
 class KronFactors(NamedTuple):
-    """The weight's curvature is G ⊗ A (A averaged, G summed), the bias's is B."""
+    """The weight's curvature is G ⊗ A (A averaged, G summed), the bias's is B: as if its input were always 1."""
 
     A: Tensor
     G: Tensor
@@ -317,7 +317,7 @@ def kron_factors(use: LinearUse, Λ: Tensor, sharing: str = "expand") -> KronFac
             A += torch.outer(a[s], a[s])
             G += D[:, s].T @ Λ_n @ D[:, s]
     count = n * positions if sharing == "expand" else n
-    return KronFactors(A / count, G, G if sharing == "sum" else B)
+    return KronFactors(A / count, G, B if sharing == "reduce" else G)
 
 
 def kron_ggn(model: nn.Module, x: Any, names: Sequence[str], Λ: Tensor, sharing: str = "expand") -> Tensor:

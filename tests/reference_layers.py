@@ -17,8 +17,8 @@ from torch.nn import functional as F
 from tests import reference
 from tests.reference import KronFactors, LinearUse
 
-Conv = (nn.Conv1d, nn.Conv2d)
-Transposed = (nn.ConvTranspose1d, nn.ConvTranspose2d)
+Conv = nn.Conv1d | nn.Conv2d
+Transposed = nn.ConvTranspose1d | nn.ConvTranspose2d
 
 
 def layer_uses(model: nn.Module, x: Any, layer: str) -> list[LinearUse]:
@@ -42,8 +42,16 @@ def layer_uses(model: nn.Module, x: Any, layer: str) -> list[LinearUse]:
             normal_form(module, a[0], torch.stack([D[c][call][0] for c in range(len(f))]))
             for call, (a, _) in enumerate(seen)
         ]
-        data.append([LinearUse(*(torch.cat(parts, -2) for parts in zip(*uses, strict=True))) for uses in zip(*calls)])
-    return [LinearUse(*(torch.stack(parts) for parts in zip(*uses, strict=True))) for uses in zip(*data)]
+        data.append(stacked_uses(calls, torch.cat, -2))
+    return stacked_uses(data, torch.stack, 0)
+
+
+def stacked_uses(parts: list[list[LinearUse]], join: Any, axis: int) -> list[LinearUse]:
+    """For each group, what several parts have of it, joined."""
+    return [
+        LinearUse(join([use.a for use in uses], axis), join([use.D for use in uses], axis))
+        for uses in zip(*parts, strict=True)
+    ]
 
 
 def normal_form(module: nn.Module, a: Tensor, D: Tensor) -> list[LinearUse]:
@@ -92,7 +100,7 @@ def kron_pairs(model: nn.Module, x: Any, layer: str, Λ: Tensor, sharing: str) -
 
 def weight_block(module: nn.Module, pairs: list[KronFactors], corrected: Tensor | None = None) -> Tensor:
     """G ⊗ A in the order of the weight's entries; or with the eigenvalues that its exact block has in their basis."""
-    rows_are_inputs = isinstance(module, nn.Embedding | nn.ConvTranspose1d | nn.ConvTranspose2d)
+    rows_are_inputs = isinstance(module, nn.Embedding | Transposed)
     blocks, start = [], 0
     for A, G, _ in pairs:
         left, right = (A, G) if rows_are_inputs else (G, A)
@@ -109,9 +117,9 @@ def weight_block(module: nn.Module, pairs: list[KronFactors], corrected: Tensor 
 def kron_ggn(
     model: nn.Module, x: Any, names: Sequence[str], Λ: Tensor, sharing: str = "expand", corrected: bool = False
 ) -> Tensor:
-    """The block diagonal matrix `[P, P]`: weights of known layers by the book, their biases and all else exactly.
+    """The block diagonal matrix `[P, P]`: weights of known layers by the book, all else exactly.
 
-    When positions are summed, so are those of biases.
+    A bias beside its weight has the weight's G, unless that is over patches (transposed convolutions).
     """
     H = reference.full_ggn(reference.jacobian(model, x, names)[1], Λ)
     where, blocks = reference.slices(model, names), []
@@ -122,35 +130,14 @@ def kron_ggn(
         if known and kind == "weight":
             pairs = kron_pairs(model, x, layer, Λ, sharing)
             blocks.append(weight_block(module, pairs, exact if corrected else None))
-        elif known and sharing == "sum":
-            blocks.append(sum_over_positions(model, x, layer, Λ))
+        elif f"{layer}.weight" in names and isinstance(module, nn.Linear | Conv):
+            blocks.append(bias_block(model, x, layer, Λ, sharing))
         else:
             blocks.append(exact)
     return torch.block_diag(*blocks)
 
 
-def sum_over_positions(model: nn.Module, x: Any, layer: str, Λ: Tensor) -> Tensor:
-    """Σ D_sᵀ Λ D_s at a layer's outputs: for a bias, as if each position had one of its own."""
-    twin = reference.evaluated(model)
-    module = twin.get_submodule(layer)
-    if isinstance(module, Transposed):  # as many positions as output pixels
-        uses = layer_uses(Unfolded(twin, layer), x, "probe")
-    else:
-        uses = layer_uses(twin, x, layer)
-    return torch.block_diag(*(torch.einsum("ncso,ncd,ndsp->op", use.D, Λ, use.D) for use in uses))
-
-
-class Unfolded(nn.Module):
-    """A model whose transposed convolution is followed by a 1×1 convolution that changes nothing."""
-
-    def __init__(self, model: nn.Module, layer: str) -> None:
-        super().__init__()
-        module: Any = model.get_submodule(layer)
-        kind = nn.Conv1d if isinstance(module, nn.ConvTranspose1d) else nn.Conv2d
-        self.model, self.probe = model, kind(module.out_channels, module.out_channels, 1, bias=False).double()
-        with torch.no_grad():
-            self.probe.weight.copy_(torch.eye(module.out_channels).reshape(self.probe.weight.shape))
-        module.register_forward_hook(lambda _, args, out: self.probe(out))
-
-    def forward(self, x: Any) -> Any:
-        return self.model(x)
+def bias_block(model: nn.Module, x: Any, layer: str, Λ: Tensor, sharing: str) -> Tensor:
+    """G of each group, as if the bias's input were always 1: Σ D_sᵀ Λ D_s at the layer's outputs, or reduced first."""
+    D = [use.D.sum(2, keepdim=True) if sharing == "reduce" else use.D for use in layer_uses(model, x, layer)]
+    return torch.block_diag(*(torch.einsum("ncso,ncd,ndsp->op", d, Λ, d) for d in D))

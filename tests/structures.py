@@ -11,8 +11,8 @@ from torch import Tensor
 
 from linlap.curvature import Structure
 from tests import reference
+from tests.networks.truth import Truth
 from tests.reference import Precision
-from tests.truth import Truth
 
 Oracle = Callable[[Truth, Precision], Tensor]
 

@@ -276,11 +276,11 @@ def test_kron_bias_is_exact_unless_positions_are_summed_apart() -> None:
     model, x, _, f, _ = linearized(BY_NAME["positions"])
     Λ = reference.lam("categorical", f)
     exact = reference.full_ggn(reference.jacobian(model, x, ["fc.bias"])[1], Λ)
-    for sharing in ("expand", "reduce"):
-        close(reference.kron_ggn(model, x, ["fc.bias"], Λ, sharing), exact)
+    close(reference.kron_ggn(model, x, ["fc.bias"], Λ, "reduce"), exact)
     use = reference.linear_use(model, x, "fc")
     apart = sum(reference.full_ggn(use.D[:, :, s], Λ) for s in range(5))
-    close(reference.kron_ggn(model, x, ["fc.bias"], Λ, "sum"), torch.as_tensor(apart))
+    for sharing in ("expand", "sum"):
+        close(reference.kron_ggn(model, x, ["fc.bias"], Λ, sharing), torch.as_tensor(apart))
 
 
 @pytest.mark.parametrize("corrected", [False, True])

@@ -1,73 +1,21 @@
-"""What the oracle says of a network of the cases, worked out once a session; and posteriors of the library for it."""
+"""What the oracle says of the networks of the cases, worked out once a session."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import Any
+from functools import cache
 
-from torch import Tensor, nn
+from tests import reference
+from tests.cases import BY_NAME, LIKELIHOODS_BY_NAME, likelihood_for
+from tests.networks.truth import Truth
 
-import linlap as ll
-from linlap.curvature import Structure
-from linlap.likelihoods import Likelihood
-from linlap.posteriors import WeightPosterior
-from tests import cases, reference
-from tests.networks.case import NetworkCase
-from tests.reference import Precision
-
-
-@dataclass(frozen=True, eq=False)
-class Truth:
-    """A network with data and a likelihood, linearised by the oracle."""
-
-    case: NetworkCase
-    x: Any
-    y: Tensor
-    names: list[str]
-    f: Tensor
-    J: Tensor
-    lam: Tensor
-    law: Any
-    """The case of its likelihood."""
-
-    def model(self) -> nn.Module:
-        return self.case.build()
-
-    @property
-    def likelihood(self) -> Likelihood:
-        return self.law.library(**self.options)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return self.law.options(self.case.outputs)
-
-    @cached_property
-    def H(self) -> Tensor:
-        return reference.full_ggn(self.J, self.lam)
-
-    @cached_property
-    def theta(self) -> Tensor:
-        return reference.theta(self.model(), self.names)
-
-    @cached_property
-    def log_likelihood(self) -> Tensor:
-        return reference.log_prob(self.law.oracle, self.y, self.f, **self.options).sum()
-
-    def prior(self, precision: Precision) -> Tensor:
-        return reference.prior_vector(self.model(), self.names, precision)
-
-    def fit(self, structure: Structure, prior: Any = 1.0, data: Any = None, **options: Any) -> WeightPosterior:
-        """The library's posterior, of all the data unless others are given."""
-        data = (self.x, self.y) if data is None else data
-        return ll.laplace(self.model(), data, self.likelihood, structure, prior, progress=False, **options)
+__all__ = ["Truth", "truth_of"]
 
 
 @cache
 def truth_of(name: str, likelihood: str | None = None) -> Truth:
     """For a network by its name, with the likelihood that the cases give it or another one."""
-    case = cases.BY_NAME[name]
-    law = cases.likelihood_for(case) if likelihood is None else cases.LIKELIHOODS_BY_NAME[likelihood]
+    case = BY_NAME[name]
+    law = likelihood_for(case) if likelihood is None else LIKELIHOODS_BY_NAME[likelihood]
     model, x = case.build(), case.inputs()
     names = reference.names_of(model)
     f, J = reference.jacobian(model, x, names)

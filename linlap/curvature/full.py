@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from linlap.curvature.base import Curvature, Shapes, Structure, Sweep, Totals, numel
-from linlap.jacobian import Jacobian
+from linlap.jacobian import Jacobian, gram_of_columns
 from linlap.linalg import SPD, BlockDiagonal, Dense, Spectral, safe_eigh
 from linlap.prior import Prior
 
@@ -45,8 +45,7 @@ class Full(Structure):
 
     def fit(self, sweep: Sweep) -> FullCurvature:
         def measure(jacobian: Jacobian) -> Tensor:
-            rows = jacobian.dense().flatten(0, 1)
-            return (rows.mT @ rows).double()
+            return gram_of_columns(jacobian.dense().flatten(0, 1)).double()
 
         matrix = sweep.sum(measure, "fitting the full curvature")
         return FullCurvature(sweep.shapes, sweep.totals, matrix)

@@ -189,7 +189,8 @@ class Kron(Structure):
         sums = _Sums({}, {}, {}, {})
         for name in names:
             weight = owners.get(name)
-            if weight in sums.pairs:  # a norm layer's scale has none to share
+            # A norm layer's scale has no pair; G of a transposed convolution is over patches, not over channels.
+            if weight in sums.pairs and not sums.pairs[weight].rows_are_a:
                 sums.shared[weight] = name
             else:
                 self._measure_block(name, jacobian.blocks[name], sums)

@@ -34,9 +34,16 @@ class LowRankCurvature(Curvature):
             values, vectors = self._eigen
             operator = LowRankOperator(vectors, values / scale[0], scale)
         else:
-            values, vectors = _eigenpairs(self.root * scale.rsqrt().unsqueeze(-1))
-            operator = LowRankOperator(vectors, values, scale)
+            fixed = scale.detach()
+            values, vectors = _eigenpairs(self.root * fixed.rsqrt().unsqueeze(-1))
+            operator = LowRankOperator(vectors, values, fixed, self._logdet(scale) if scale.requires_grad else None)
         return BlockDiagonal({tuple(self.shapes): operator})
+
+    def _logdet(self, scale: Tensor) -> Tensor:
+        """log det (D + R Rᵀ), without the eigenvectors: those of equal eigenvalues have no derivative."""
+        small = self.root.mT @ (self.root / scale.unsqueeze(-1))
+        factor = torch.linalg.cholesky(small + torch.eye(len(small), dtype=small.dtype, device=small.device))
+        return scale.log().sum() + 2.0 * factor.diagonal().log().sum()
 
     def _plus(self, other: Curvature) -> LowRankCurvature:
         if not isinstance(other, LowRankCurvature):

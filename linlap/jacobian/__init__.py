@@ -1,6 +1,6 @@
 """The blocks of a Jacobian and their contractions: pure functions of tensors."""
 
-from linlap.jacobian.block import Block, ParameterBlock
+from linlap.jacobian.block import Block, ParameterBlock, gram_of_columns
 from linlap.jacobian.covariance import covariance, whitened
 from linlap.jacobian.dense import DenseBlock
 from linlap.jacobian.jacobian import Jacobian
@@ -16,5 +16,6 @@ __all__ = [
     "OuterBlock",
     "ParameterBlock",
     "covariance",
+    "gram_of_columns",
     "whitened",
 ]

@@ -81,6 +81,35 @@ def gram_of(features: Tensor, diagonal: bool = False) -> Tensor:
     return features @ features.mT
 
 
+def gram_of_columns(rows: Tensor) -> Tensor:
+    """Xᵀ X for rows `[k, m, d]` or `[m, d]`."""
+    if rows.ndim == 2:
+        return gram_of_columns(rows.unsqueeze(0))[0]
+    if rows.device.type != "cpu":
+        return rows.mT @ rows
+    return mirrored(add_lower(rows.new_zeros(len(rows), rows.shape[-1], rows.shape[-1]), rows))
+
+
+def add_lower(total: Tensor, rows: Tensor) -> Tensor:
+    """Adds Xᵀ X to `total` `[k, d, d]` in place, leaving out most of what lies above the diagonal."""
+    for start, stop in _steps(total.shape[-1]):
+        total[:, start:stop, :stop].baddbmm_(rows[..., start:stop].mT, rows[..., :stop])
+    return total
+
+
+def mirrored(total: Tensor) -> Tensor:
+    """What `add_lower` left out, filled in by symmetry, in place."""
+    for start, stop in _steps(total.shape[-1]):
+        total[:, :start, start:stop] = total[:, start:stop, :start].mT
+    return total
+
+
+def _steps(d: int) -> list[tuple[int, int]]:
+    """Four strips of a large symmetric matrix, so that three eighths of the products are saved; one of a small one."""
+    parts = 4 if d >= 256 else 1
+    return [(d * part // parts, d * (part + 1) // parts) for part in range(parts)]
+
+
 def pieces(n: int, bytes_each: int, device: torch.device) -> int:
     """How many inputs to contract at a time so that an intermediate stays small.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from linlap.jacobian.block import ParameterBlock
+from linlap.jacobian.block import ParameterBlock, gram_of_columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +53,7 @@ class DenseBlock(ParameterBlock):
 
     def second_moment(self) -> Tensor:
         """Σ over inputs and seeds of Jᵀ J, `[p, p]`."""
-        flat = self.j.reshape(-1, self.j.shape[-1])
-        return flat.mT @ flat
+        return gram_of_columns(self.j.reshape(-1, self.j.shape[-1]))
 
     @classmethod
     def join(cls, parts: Sequence[DenseBlock]) -> DenseBlock:

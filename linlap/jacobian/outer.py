@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from linlap.jacobian.block import ParameterBlock, gram_of, pieces
+from linlap.jacobian.block import ParameterBlock, add_lower, gram_of, gram_of_columns, mirrored, pieces
 
 
 class LazyRows(Protocol):
@@ -116,11 +116,8 @@ class OuterBlock(ParameterBlock):
         return s * s * (o * i + r * o) + r * r * s * o <= r * s * o * i + r * r * o * i
 
     def jvp(self, v: Tensor) -> Tensor:
-        w = self.as_matrix(v)  # [m, k, o, i]
-        out = self.a.unsqueeze(0) @ w.mT.unsqueeze(1)  # [m, n, k, s, o]
-        (n, r) = self.rows
-        flat = self.g.reshape(n, r, -1)
-        return (flat @ out.reshape(len(v), n, -1, 1)).squeeze(-1)
+        out = torch.einsum("nksi,mkoi->nmkso", self.a, self.as_matrix(v))
+        return (self.g.flatten(2) @ out.flatten(2).mT).movedim(-1, 0)
 
     def vjp(self, u: Tensor) -> Tensor:
         weighted = torch.einsum("nr,nrkso->nkso", u, self.g)
@@ -225,10 +222,9 @@ def _times(rows: Tensor, basis: Tensor, group_axis: int) -> Tensor:
 def _second_moment(x: Tensor) -> Tensor:
     """Σ x xᵀ for rows `[k, ..., s, d]` as `[k, d, d]`, without turning round what lies with positions last."""
     if x.stride(-1) == 1 or x.shape[-2] == 1 or x.device.type != "cpu":
-        flat = x.reshape(x.shape[0], -1, x.shape[-1])
-        return flat.mT @ flat
+        return gram_of_columns(x.reshape(x.shape[0], -1, x.shape[-1]))
     columns = x.mT.reshape(x.shape[0], -1, x.shape[-1], x.shape[-2])
     total = x.new_zeros(x.shape[0], x.shape[-1], x.shape[-1])
     for part in columns.unbind(1):
-        total.baddbmm_(part, part.mT)
-    return total
+        add_lower(total, part.mT)
+    return mirrored(total)

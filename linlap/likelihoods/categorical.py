@@ -47,10 +47,13 @@ class Categorical(ClassLikelihood):
         return one_hot(y, f.shape[-1]).to(f) - softmax(f, -1)
 
     def hessian_sqrt(self, f: Tensor) -> Tensor:
-        # diag(√p) − p √pᵀ squares to diag(p) − p pᵀ because √pᵀ√p = 1
+        # L = diag(√p) − p √pᵀ squares to diag(p) − p pᵀ because √pᵀ√p = 1. Its null vector √p is reflected onto
+        # the last axis, which then drops out: C − 1 columns do, and fitting takes a backward pass for each.
         log_p = log_softmax(f, -1)
         root = (0.5 * log_p).exp()
-        return root.diag_embed() - log_p.exp().unsqueeze(-1) * root.unsqueeze(-2)
+        columns = root.diag_embed() - log_p.exp().unsqueeze(-1) * root.unsqueeze(-2)
+        mixed = root[..., :-1] / (1 + root[..., -1:])
+        return columns[..., :-1] - columns[..., -1:] * mixed.unsqueeze(-2)
 
     def observe(self, f: Tensor) -> td.Distribution:
         return td.Categorical(logits=f)

@@ -12,11 +12,15 @@ from linlap.linalg.base import SPD
 
 @dataclass(frozen=True, eq=False)
 class LowRank(SPD):
-    """P = D^½ (I + W diag(values) Wᵀ) D^½ with D = diag(scale) `[p]` and orthonormal columns W `[p, k]`."""
+    """P = D^½ (I + W diag(values) Wᵀ) D^½ with D = diag(scale) `[p]` and orthonormal columns W `[p, k]`.
+
+    `log_det`, where given, is log det P with the derivative that the other tensors lack.
+    """
 
     vectors: Tensor
     values: Tensor
     scale: Tensor
+    log_det: Tensor | None = None
 
     @property
     def dim(self) -> int:
@@ -38,6 +42,8 @@ class LowRank(SPD):
         return self._apply(noise, (1 + self.values).rsqrt() - 1) * self.scale.rsqrt()
 
     def logdet(self) -> Tensor:
+        if self.log_det is not None:
+            return self.log_det
         return self.scale.log().sum() + torch.log1p(self.values).sum()
 
     def variance(self) -> Tensor:

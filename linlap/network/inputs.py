@@ -93,7 +93,7 @@ def as_matrix(f: Tensor, n: int) -> Tensor:
     """Outputs `[n, C]`, also from `[n]`."""
     if f.ndim == 1 and f.shape[0] == n:
         return f.unsqueeze(1)
-    if f.ndim == 2 and f.shape[0] == n:
+    if f.ndim == 2 and f.shape[0] == n and f.shape[1] > 0:
         return f
     raise InputError(
         f"the model's output has shape {tuple(f.shape)} for {n} inputs; it must be [n] or [n, C]. For outputs per "

@@ -33,7 +33,7 @@ from linlap.network.inputs import (
 )
 from linlap.network.memory import default_budget, require
 from linlap.network.pullback import pull_back, sample_jacobian
-from linlap.network.snapshot import choose, places, private_copy
+from linlap.network.snapshot import choose, places, private_copy, unwrapped
 from linlap.network.tape import Call, Recorder, TapedBlocks, biases_of
 from linlap.types import Inputs, Params
 
@@ -57,6 +57,7 @@ class Network:
     def __init__(
         self, model: nn.Module, parameters: str | Iterable[str] | None = None, *, theta: Params | None = None
     ) -> None:
+        model = unwrapped(model)
         self.names = choose(model, parameters) if theta is None else list(theta)
         self.model = private_copy(model)
         own = dict(self.model.named_parameters())

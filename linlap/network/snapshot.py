@@ -13,9 +13,14 @@ from linlap.errors import InputError, NotFiniteError
 from linlap.types import Params
 
 
+def unwrapped(model: nn.Module) -> nn.Module:
+    """What torch.compile wraps: a compiled graph has no layers to tap, and its weights go by other names."""
+    inner = getattr(model, "_orig_mod", model)
+    return inner if isinstance(inner, nn.Module) else model
+
+
 def private_copy(model: nn.Module) -> nn.Module:
     """The model in evaluation mode, with weights and buffers of its own."""
-    model = getattr(model, "_orig_mod", model)  # what torch.compile wraps; a compiled graph has no layers to tap
     memo: dict[int, Tensor] = {}
     for module in model.modules():
         for value in vars(module).values():
@@ -56,32 +61,48 @@ def choose(model: nn.Module, parameters: str | Iterable[str] | None) -> list[str
             raise NotFiniteError(f"the weights {name!r} have NaN or infinite entries; the training diverged.")
     if parameters is None:
         return list(trainable)
+    aliases = _aliases(model, trainable)
     if isinstance(parameters, str):
-        parameters = _last_layer(model, trainable) if parameters == "last" else [parameters]
-    return _matching(list(trainable), list(parameters))
+        parameters = _last_layer(model, aliases) if parameters == "last" else [parameters]
+    given = list(parameters) if isinstance(parameters, Iterable) else [parameters]
+    if not all(isinstance(part, str) for part in given):
+        raise InputError(
+            f"parameters={parameters!r}; pass None for all, 'last', or names, module names or patterns as strings."
+        )
+    chosen = _matching(aliases, given)
+    return [name for name in trainable if name in chosen]
 
 
-def _last_layer(model: nn.Module, trainable: Mapping[str, Tensor]) -> list[str]:
+def _aliases(model: nn.Module, trainable: Mapping[str, Tensor]) -> dict[str, str]:
+    """Every name of the trainable parameters, with the one they go by: a tied one has several."""
+    first = {id(p): name for name, p in trainable.items()}
+    return {name: first[id(p)] for name, p in model.named_parameters(remove_duplicate=False) if id(p) in first}
+
+
+def _last_layer(model: nn.Module, aliases: Mapping[str, str]) -> list[str]:
     """The parameters of the last registered module that holds trainable ones itself."""
     for prefix, module in reversed(list(model.named_modules())):
         own = [f"{prefix}.{name}" if prefix else name for name, _ in module.named_parameters(recurse=False)]
-        if any(name in trainable for name in own):
-            return [name for name in own if name in trainable]
-    return list(trainable)
+        if any(name in aliases for name in own):
+            return [name for name in own if name in aliases]
+    return list(aliases)
 
 
-def _matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:
-    """Names that equal a pattern, match it as a glob, or lie in the module it names."""
+def _matching(aliases: Mapping[str, str], patterns: Sequence[str]) -> set[str]:
+    """Parameters with a name that equals a pattern, matches it as a glob, or lies in the module it names."""
     chosen: set[str] = set()
     for pattern in patterns:
-        found = [name for name in names if fnmatchcase(name, pattern) or name.startswith(f"{pattern}.")]
+        found = {
+            name for alias, name in aliases.items() if fnmatchcase(alias, pattern) or alias.startswith(f"{pattern}.")
+        }
         if not found:
+            names = list(aliases)
             shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")
             raise InputError(
                 f"parameters={pattern!r} matches no trainable parameter. There are: {shown}. Pass names, "
                 "module names, patterns such as 'encoder.*', or 'last'."
             )
-        chosen.update(found)
+        chosen |= found
     if not chosen:
         raise InputError("parameters=[] leaves nothing to infer; pass None for all, 'last', or some names.")
-    return [name for name in names if name in chosen]
+    return chosen

@@ -124,7 +124,7 @@ def _figures(studies: dict[str, Study], effort: Effort) -> Iterator[tuple[str, F
         name: plotting.on_plane(predictive, flat.x, points=effort.points)
         for name, predictive in predictives(studies["banana"].posterior, effort.samples).items()
     }
-    title = f"Banana: is it class 1? {PICTURED['banana']} posterior"
+    title = f"How probable is class 1 (triangles)? Banana set, {PICTURED['banana']} posterior"
     yield "banana", plotting.planes(panels, flat.x, flat.y, title)
     images = studies["digits"].problem
     inside = {name: prediction.inside for name, prediction in studies["digits"].predictions.items()}

@@ -1,0 +1,106 @@
+"""Factorisations that have to survive what is singular, or says clearly that it is not a covariance."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+
+import linlap as ll
+from linlap.linalg import draw, psd_sqrt, safe_cholesky, safe_eigh, symmetric
+from linlap.types import Gaussian
+from tests.checks import close, noise, orthogonal, spd
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+def test_cholesky_of_what_has_one_is_exact_and_silent(batch: tuple[int, ...]) -> None:
+    P = spd(5, *batch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        L = safe_cholesky(P)
+    close(L @ L.mT, P, 1e-13)
+    assert not L.triu(1).any()
+
+
+def test_cholesky_says_how_much_it_added() -> None:
+    root = noise(6, 2)
+    singular = root @ root.mT
+    with pytest.warns(ll.LinlapWarning, match="precision was singular; added .*e-"):
+        L = safe_cholesky(singular, "precision")
+    close(L @ L.mT, singular, 1e-6)
+
+
+def test_cholesky_refuses_what_is_no_covariance() -> None:
+    with pytest.raises(ll.NotFiniteError, match=r"precision of shape \(2, 2\) is not positive definite.*larger prior"):
+        safe_cholesky(torch.tensor([[1.0, 0.0], [0.0, -1.0]]), "precision")
+    with pytest.raises(ll.NotFiniteError, match="NaN or infinite"):
+        safe_cholesky(torch.tensor([[1.0, NAN], [NAN, 1.0]]))
+
+
+def test_eigh_is_in_float64_and_never_negative() -> None:
+    root = noise(6, 2)
+    values, vectors = safe_eigh((root @ root.mT).float())
+    assert values.dtype == vectors.dtype == torch.float64
+    assert (values >= 0).all()
+    close((vectors * values) @ vectors.mT, root @ root.mT, 1e-6)
+    with pytest.raises(ll.NotFiniteError, match="factor G"):
+        safe_eigh(torch.full((2, 2), float("inf")), "Kronecker factor G")
+
+
+def test_eigh_reads_a_matrix_as_symmetric() -> None:
+    """Sums of products differ from their transposes by rounding."""
+    P, tilt = spd(4), 1e-13 * noise(4, 4)
+    values, vectors = safe_eigh(P + tilt)
+    close((vectors * values) @ vectors.mT, symmetric(P + tilt), 1e-14)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3, 4])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_psd_sqrt_whatever_the_rank(rank: int, dtype: torch.dtype) -> None:
+    roots = noise(5, 4, rank)
+    cov = (roots @ roots.mT).to(dtype)
+    S = psd_sqrt(cov)
+    assert S.dtype == dtype
+    close(S @ S.mT, cov, 1e-12 if dtype == torch.float64 else 1e-5)
+
+
+def test_psd_sqrt_of_a_batch_of_some_singular() -> None:
+    cov = torch.stack([spd(3), torch.zeros(3, 3, dtype=torch.float64), torch.ones(3, 3, dtype=torch.float64)])
+    before = cov.clone()
+    S = psd_sqrt(cov)
+    close(S @ S.mT, cov, 1e-12)
+    assert torch.equal(cov, before)
+
+
+def test_draws_have_the_law() -> None:
+    """Diagonal, full and joint: within a few standard errors of each entry."""
+    n, c, k = 3, 2, 40_000
+    mean, joint = noise(n, c), spd(n * c)
+    full = torch.stack([joint.reshape(n, c, n, c)[i, :, i] for i in range(n)])
+    for cov in (full.diagonal(dim1=1, dim2=2), full, joint.reshape(n, c, n, c)):
+        samples = draw(Gaussian(mean, cov), k, torch.Generator().manual_seed(0))
+        assert samples.shape == (k, n, c)
+        blocks = cov if cov.ndim == 3 else cov.diag_embed()
+        expected = joint if cov.ndim == 4 else torch.block_diag(*blocks)
+        found = torch.cov(samples.reshape(k, -1).T)
+        spread = (expected.diagonal()[:, None] * expected.diagonal()).sqrt()
+        assert ((found - expected).abs() <= 6 * spread / k**0.5).all()
+        assert ((samples.mean(0) - mean).abs() <= 6 * (expected.diagonal() / k).sqrt().reshape(n, c)).all()
+
+
+def test_the_generator_decides_the_draw() -> None:
+    law = Gaussian(noise(3, 2), spd(2, 3))
+    one, same, other = (draw(law, 4, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+    before = torch.get_rng_state()
+    draw(law, 4, torch.Generator().manual_seed(0))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_orthogonal_is_what_tests_rely_on() -> None:
+    Q = orthogonal(5, 2)
+    close(Q @ Q.mT, torch.eye(5, dtype=torch.float64).expand(2, 5, 5), 1e-13)
