@@ -18,13 +18,8 @@ fi
 "$python" -m venv --clear "$venv"
 pip() { "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$pins" "$@"; }
 
-# The CUDA wheels are gigabytes that a machine without a GPU cannot use.
-if command -v nvidia-smi >/dev/null 2>&1; then
-    pip torch
-else
-    pip --no-deps --retries 1 torch --extra-index-url "${TORCH_INDEX:-https://download.pytorch.org/whl/cpu}"
-    pip torch
-fi
+# Whichever build of the pinned version pip finds first: on a machine without a GPU, let it see the CPU wheels.
+pip torch
 pip numpy scipy safetensors tqdm packaging
 pip einops einconv unfoldNd opt_einsum linear_operator torchmetrics lightning-utilities
 # Without their dependencies, which are those above and torchvision: torchmetrics imports torchvision when it

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from linlap.errors import InputError
-from linlap.network.inputs import count, map_tensors, take, tensors_of
+from linlap.network.inputs import check_form, count, map_tensors, take
 from linlap.types import Inputs
 
 _FORMS = "(X, y) tensors, a Dataset, a DataLoader, or a list or other re-iterable of batches (x, y)"
@@ -30,6 +30,7 @@ class Batches:
         for batch in self.source:
             x, y = split_batch(batch)
             x, y = _as_tensors(x), _as_tensors(y)
+            check_form(x)
             if not isinstance(y, Tensor) or y.ndim == 0 or len(y) != count(x):
                 shape = tuple(y.shape) if isinstance(y, Tensor) else type(y).__name__
                 raise InputError(f"a batch of {count(x)} inputs came with targets {shape}; pass one target an input.")
@@ -42,6 +43,8 @@ class Batches:
 
 def as_batches(data: Any, batch_size: int, device: torch.device) -> Batches:
     """Any accepted form of data as re-iterable batches."""
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise InputError(f"batch_size={batch_size!r}; pass a positive number of inputs, for instance 256.")
     if isinstance(data, tuple) and len(data) == 2 and not _is_pair_of_batches(data):
         x, y = _as_tensors(data[0]), _as_tensors(data[1])
         tensors = TensorBatches(x, y, batch_size)
@@ -49,7 +52,8 @@ def as_batches(data: Any, batch_size: int, device: torch.device) -> Batches:
     if isinstance(data, DataLoader):
         return Batches(data, device, _length(data))
     if isinstance(data, Dataset):
-        return Batches(DataLoader(data, batch_size=batch_size), device, None)
+        # A loader draws a number whether it shuffles or not; not from torch's own generator.
+        return Batches(DataLoader(data, batch_size=batch_size, generator=torch.Generator()), device, None)
     if isinstance(data, Iterable) and not isinstance(data, Tensor | Mapping | str | np.ndarray):
         if iter(data) is data:
             raise InputError(
@@ -69,8 +73,9 @@ class TensorBatches:
     size: int
 
     def __post_init__(self) -> None:
-        if not tensors_of(self.x) or not isinstance(self.y, Tensor):
+        if not isinstance(self.x, Tensor | tuple | Mapping) or not isinstance(self.y, Tensor):
             raise InputError(f"data=(X, y) must hold tensors or arrays; pass {_FORMS}.")
+        check_form(self.x)
         n, targets = count(self.x), len(self.y) if self.y.ndim else 0
         if n != targets:
             raise InputError(f"X holds {n} inputs but y {targets} targets; they must be equally many.")

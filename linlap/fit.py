@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -52,7 +53,7 @@ def laplace(
     network = Network(model, parameters)
     prior.by_parameter(network.shapes, network.device)
     require(
-        structure.bytes_needed(network.shapes),
+        structure.bytes_needed(network.shapes, network.tables),
         network.device,
         f"{structure} over {network.size} weights",
         "Pass structure=ll.Kron() or ll.Diagonal(), or choose fewer `parameters`, such as 'last'.",
@@ -81,6 +82,7 @@ class DataSweep:
         self._network, self._batches, self._likelihood = network, batches, likelihood
         self._seeds, self._dense, self._progress = seeds, dense, progress
         self._totals: Totals | None = None
+        self._first_pass: int | None = None
         self._seen = Totals(0, 0.0)
 
     @property
@@ -133,8 +135,9 @@ class DataSweep:
         return (root @ signs).mT / self._seeds**0.5
 
     def _count(self, f: Tensor, y: Tensor) -> None:
-        """On the first pass, check the targets against the outputs and add them to the totals."""
-        if self._totals is not None:
+        """Count the data; on the first pass, check the targets against the outputs and add them to the totals."""
+        if self._first_pass is not None:
+            self._seen = replace(self._seen, count=self._seen.count + len(f))
             return
         self._likelihood.check_outputs(f.shape[1])
         y = self._likelihood.prepare(y, f)
@@ -149,8 +152,18 @@ class DataSweep:
             size = self._network.batch_for(x, seeds=self._seeds, dense=self._dense)
             for start in range(0, count(x), size):
                 yield take(x, start, start + size), y[start : start + size]
-        if self._totals is None and self._seen.count:
-            self._totals = sum_over_processes(self._seen)
+        self._end_of_pass()
+
+    def _end_of_pass(self) -> None:
+        found = self._seen.count
+        if self._first_pass is None:
+            if found:
+                self._first_pass, self._totals = found, sum_over_processes(self._seen)
+        elif found != self._first_pass:
+            raise InputError(
+                f"the first pass over the data found {self._first_pass} inputs, a later one {found}; pass data that "
+                "give the same inputs again each time: tensors, a Dataset, a DataLoader, or a list of batches."
+            )
 
 
 def _check_kinds(model: Any, likelihood: Any, structure: Any) -> None:

@@ -64,18 +64,20 @@ def load(path: str | os.PathLike[str], model: nn.Module) -> WeightPosterior:
     model = unwrapped(model)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     header, tensors = _read(Path(path), device)
-    theta = {key.removeprefix("theta/"): t for key, t in tensors.items() if key.startswith("theta/")}
-    theta = {name: theta[name] for name in header["posterior"]["curvature"]["fields"]["shapes"]["map"]}
+    try:
+        rest, values = header["rest"], {key: _unpack(value, tensors) for key, value in header["posterior"].items()}
+        theta = {name: tensors[f"theta/{name}"] for name in values["curvature"].shapes}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path} cannot be read as a saved posterior: it lacks or adds {error}") from error
     _check_parameters(model, theta)
     network = Network(model, theta=theta)
     now = fingerprints(network)
-    other = sorted(name for name in header["rest"].keys() | now.keys() if header["rest"].get(name) != now.get(name))
+    other = sorted(name for name in rest.keys() | now.keys() if rest.get(name) != now.get(name))
     if other:
         raise InputError(
             f"{_some(other)} of the model differ from those the posterior was fitted with; pass the model with its "
             "trained weights and buffers."
         )
-    values = {key: _unpack(value, tensors) for key, value in header["posterior"].items()}
     return WeightPosterior(network, **values)
 
 
@@ -136,6 +138,8 @@ def _pack(value: Any, tensors: dict[str, Tensor], key: str) -> Any:
         return {"size": list(value)}
     if isinstance(value, Mapping):
         return {"map": {name: _pack(part, tensors, f"{key}/{name}") for name, part in value.items()}}
+    if isinstance(value, list | tuple):
+        return {"list": [_pack(part, tensors, f"{key}/{index}") for index, part in enumerate(value)]}
     if is_dataclass(value) and type(value) in _NAMES:
         parts = {f.name: _pack(getattr(value, f.name), tensors, f"{key}/{f.name}") for f in fields(value)}
         return {"class": _NAMES[type(value)], "fields": parts}
@@ -151,6 +155,8 @@ def _unpack(value: Any, tensors: Mapping[str, Tensor]) -> Any:
         return tensors[value["tensor"]]
     if "size" in value:
         return torch.Size(value["size"])
+    if "list" in value:
+        return [_unpack(part, tensors) for part in value["list"]]
     if "map" in value:
         return {name: _unpack(part, tensors) for name, part in value["map"].items()}
     if value.get("class") not in _CLASSES:

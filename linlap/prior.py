@@ -28,9 +28,13 @@ class Prior:
 
     def __post_init__(self) -> None:
         given = self.precision.values() if isinstance(self.precision, Mapping) else [self.precision]
+        if not given:
+            raise InputError("the prior precision is an empty mapping; name the parameters or modules, or '' for all.")
         for value in given:
             _check_positive(value, "prior precision")
         _check_positive(self.temperature, "temperature")
+        if torch.as_tensor(self.temperature).numel() != 1:
+            raise InputError(f"the temperature is {self.temperature!r}; pass one number for the whole posterior.")
 
     @property
     def is_uniform(self) -> bool:
@@ -42,6 +46,7 @@ class Prior:
     def by_parameter(self, shapes: Mapping[str, torch.Size], device: torch.device) -> dict[str, Tensor]:
         """For each parameter its precision in float64: one number, or one an entry `[p]`."""
         if isinstance(self.precision, Mapping):
+            self._check_names(shapes)
             return {name: self._named(name, shape, device) for name, shape in shapes.items()}
         value = _as_tensor(self.precision, device)
         if value.numel() == 1:
@@ -54,10 +59,21 @@ class Prior:
             )
         return dict(zip(shapes, value.split(sizes), strict=True))
 
+    def _check_names(self, shapes: Mapping[str, torch.Size]) -> None:
+        if not isinstance(self.precision, Mapping):
+            return
+        unused = [key for key in self.precision if key and not any(_fits(key, name) for name in shapes)]
+        if unused:
+            shown = ", ".join(list(shapes)[:12]) + (", …" if len(shapes) > 12 else "")
+            raise InputError(
+                f"the prior names {unused[0]!r}, which is neither an inferred parameter nor a module that holds one. "
+                f"There are: {shown}."
+            )
+
     def _named(self, name: str, shape: torch.Size, device: torch.device) -> Tensor:
         if not isinstance(self.precision, Mapping):
             raise TypeError("only for mappings")
-        fitting = [key for key in self.precision if key in ("", name) or name.startswith(f"{key}.")]
+        fitting = [key for key in self.precision if not key or _fits(key, name)]
         if not fitting:
             raise InputError(
                 f"the prior has no precision for {name!r}; add that name, its module's, or '' for all others."
@@ -71,6 +87,11 @@ class Prior:
                 "pass one number or a tensor of the parameter's shape."
             )
         return value.flatten()
+
+
+def _fits(key: str, name: str) -> bool:
+    """Whether a key names a parameter, or a module that holds it."""
+    return name == key or name.startswith(f"{key}.")
 
 
 def _as_tensor(value: float | Tensor, device: torch.device) -> Tensor:

@@ -72,6 +72,13 @@ def test_claim_is_computed_from_the_table(finished: Finished) -> None:
     assert "".join(str(verdict).split()) in "".join(finished.output.split())
 
 
+@pytest.mark.slow
+def test_whole_demo_shows_the_point_in_time(tmp_path: Path) -> None:
+    outcome = demo.run(tmp_path / "out", console=Console(file=StringIO()))
+    assert outcome.verdict.holds, str(outcome.verdict)
+    assert outcome.seconds < 60
+
+
 def scores(*nlls: float) -> list[Scores]:
     """Rows of one posterior: MAP, BNN, GLM."""
     names = ("MAP", "BNN", "GLM")

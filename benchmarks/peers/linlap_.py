@@ -18,10 +18,8 @@ class Linlap(Library):
         return "linlap"
 
     def fit(self, model: nn.Module, data: tuple[Tensor, Tensor], structure: Structure) -> Any:
-        posterior = self.curvature(model, data, structure)
-        # Decomposed on first use; the peers decompose within their fit.
-        posterior.precision.logdet()
-        return posterior
+        # Decomposed on first use otherwise; the peers decompose within their fit.
+        return self.curvature(model, data, structure).prepare()
 
     def curvature(self, model: nn.Module, data: tuple[Tensor, Tensor], structure: Structure) -> Any:
         ll = importlib.import_module("linlap")

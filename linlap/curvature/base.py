@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -61,7 +61,7 @@ class Curvature(ABC):
 
     def __add__(self, other: Curvature) -> Curvature:
         """The curvature of both sets of data together."""
-        if type(self) is not type(other) or list(self.shapes) != list(other.shapes):
+        if type(self) is not type(other) or list(self.shapes.items()) != list(other.shapes.items()):
             raise InputError(
                 f"cannot add a {type(other).__name__} to a {type(self).__name__}, or over other parameters; fit both "
                 "with the same structure on the same network."
@@ -80,8 +80,11 @@ class Structure(ABC):
         """The curvature of the data of a sweep."""
 
     @abstractmethod
-    def bytes_needed(self, shapes: Shapes) -> int:
-        """The memory that fitting, decomposing and predicting take at their peak, besides the network's own."""
+    def bytes_needed(self, shapes: Shapes, tables: Collection[str] = ()) -> int:
+        """The memory that fitting, decomposing and predicting take at their peak, besides the network's own.
+
+        `tables` are the parameters whose rows are looked up, as those of embeddings.
+        """
 
     @property
     def forms_dense_rows(self) -> bool:

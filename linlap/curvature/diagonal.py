@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -38,5 +39,5 @@ class Diagonal(Structure):
         values = sweep.sum(measure, "fitting the diagonal curvature")
         return DiagonalCurvature(sweep.shapes, sweep.totals, values)
 
-    def bytes_needed(self, shapes: Shapes) -> int:
+    def bytes_needed(self, shapes: Shapes, tables: Collection[str] = ()) -> int:
         return 4 * 8 * numel(shapes)

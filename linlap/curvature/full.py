@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -50,7 +51,7 @@ class Full(Structure):
         matrix = sweep.sum(measure, "fitting the full curvature")
         return FullCurvature(sweep.shapes, sweep.totals, matrix)
 
-    def bytes_needed(self, shapes: Shapes) -> int:
+    def bytes_needed(self, shapes: Shapes, tables: Collection[str] = ()) -> int:
         # The matrix, its eigenvectors, and the workspace of the decomposition, in float64.
         return 5 * 8 * numel(shapes) ** 2
 

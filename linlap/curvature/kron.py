@@ -8,6 +8,7 @@ and sums g first, "sum" divides by nothing. Biases and other small parameters ke
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -74,6 +75,7 @@ class KronCurvature(Curvature):
     squares: dict[str, Tensor]
     diagonals: dict[str, Tensor]
     damping: Damping = "none"
+    sharing: Sharing = "expand"
     corrected: dict[str, Tensor] = field(default_factory=dict)
     shared: dict[str, str] = field(default_factory=dict)
     """Biases by their weights: the weight's G is the bias's block."""
@@ -128,6 +130,11 @@ class KronCurvature(Curvature):
                 "corrected eigenvalues belong to the eigenbasis of their own data and cannot be added; fit once on "
                 "all data, or use Kron(corrected=False), which adds exactly."
             )
+        if isinstance(other, KronCurvature) and (other.damping, other.sharing) != (self.damping, self.sharing):
+            raise InputError(
+                f"cannot add curvatures of Kron(damping={self.damping!r}, sharing={self.sharing!r}) and "
+                f"Kron(damping={other.damping!r}, sharing={other.sharing!r}); fit both with the same structure."
+            )
         return super()._plus(other)
 
 
@@ -175,7 +182,14 @@ class Kron(Structure):
     def fit(self, sweep: Sweep) -> KronCurvature:
         sums = sweep.sum(self._measure, "fitting the Kronecker factors")
         curvature = KronCurvature(
-            sweep.shapes, sweep.totals, sums.pairs, sums.squares, sums.diagonals, self.damping, shared=sums.shared
+            sweep.shapes,
+            sweep.totals,
+            sums.pairs,
+            sums.squares,
+            sums.diagonals,
+            self.damping,
+            self.sharing,
+            shared=sums.shared,
         )
         if not self.corrected:
             return curvature
@@ -207,13 +221,18 @@ class Kron(Structure):
         else:
             sums.diagonals[name] = block.square_sum().double()
 
-    def bytes_needed(self, shapes: Shapes) -> int:
-        factors = 0
-        for shape in shapes.values():
-            rows, cols = shape[0] if len(shape) else 1, shape.numel() // (shape[0] if len(shape) and shape[0] else 1)
-            factors += rows**2 + cols**2 + 2 * rows * cols
+    def bytes_needed(self, shapes: Shapes, tables: Collection[str] = ()) -> int:
+        numbers = 0
+        for name, shape in shapes.items():
+            size, rows = shape.numel(), shape[0] if len(shape) else 1
+            if len(shape) < 2:
+                numbers += size**2 if size <= self.dense_limit else size
+                continue
+            cols = size // max(1, rows)
+            # One-hot inputs have a diagonal second moment.
+            numbers += (rows if name in tables else rows**2) + cols**2 + 2 * size
         # Sums and eigenvectors in float64, and the eigenvectors again in the network's dtype.
-        return 3 * 8 * factors
+        return 3 * 8 * numbers
 
 
 def _eigenvalues(jacobian: Jacobian, curvature: KronCurvature) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -91,6 +92,6 @@ class LowRank(Structure):
         kept = min(self.rank, len(values))
         return LowRankCurvature(sweep.shapes, sweep.totals, vectors[:, :kept] * values[:kept].sqrt())
 
-    def bytes_needed(self, shapes: Shapes) -> int:
+    def bytes_needed(self, shapes: Shapes, tables: Collection[str] = ()) -> int:
         steps = min(numel(shapes), self.steps or self.rank + self.rank // 2 + 8)
         return 4 * 8 * numel(shapes) * steps

@@ -9,6 +9,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from linlap.linalg import each_product, is_faster, product
+
 B = TypeVar("B", bound="ParameterBlock")
 
 
@@ -78,7 +80,7 @@ def gram_of(features: Tensor, diagonal: bool = False) -> Tensor:
     """Φ Φᵀ per input for features `[n, r, q]`: `[n, r, r]`, or its diagonal `[n, r]`."""
     if diagonal:
         return features.square().sum(-1)
-    return features @ features.mT
+    return each_product(features, features.mT)
 
 
 def gram_of_columns(rows: Tensor) -> Tensor:
@@ -93,7 +95,10 @@ def gram_of_columns(rows: Tensor) -> Tensor:
 def add_lower(total: Tensor, rows: Tensor) -> Tensor:
     """Adds Xᵀ X to `total` `[k, d, d]` in place, leaving out most of what lies above the diagonal."""
     for start, stop in _steps(total.shape[-1]):
-        total[:, start:stop, :stop].baddbmm_(rows[..., start:stop].mT, rows[..., :stop])
+        if len(total) == 1 and is_faster(rows):
+            total[0, start:stop, :stop] += product(rows[0, :, start:stop].mT, rows[0, :, :stop])
+        else:
+            total[:, start:stop, :stop].baddbmm_(rows[..., start:stop].mT, rows[..., :stop])
     return total
 
 

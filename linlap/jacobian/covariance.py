@@ -15,7 +15,7 @@ from linlap.jacobian.block import Block, gram_of, pieces
 from linlap.jacobian.jacobian import Jacobian
 from linlap.jacobian.lookup import LookupBlock
 from linlap.jacobian.outer import OuterBlock
-from linlap.linalg import SPD, BlockDiagonal, Dense, Diagonal, Kronecker, KroneckerLayer, LowRank, Spectral
+from linlap.linalg import SPD, BlockDiagonal, Dense, Diagonal, Kronecker, KroneckerLayer, LowRank, Spectral, product
 
 
 @singledispatch
@@ -62,7 +62,8 @@ def _kronecker_covariance(precision: Kronecker, block: OuterBlock, diagonal: boo
     root = weights.sqrt().unsqueeze(1)
     done = []
     for j in block.formed():
-        j = j if a_first or a_basis is None else j @ a_basis.unsqueeze(1)
+        if not a_first and a_basis is not None:
+            j = j @ a_basis.unsqueeze(1) if len(a_basis) > 1 else product(j.flatten(0, 3), a_basis[0]).view(j.shape)
         j = j if g_first or g_basis is None else g_basis.mT.unsqueeze(1) @ j
         done.append(gram_of(j.mul_(root).flatten(3).transpose(1, 2).flatten(2), diagonal))
     return torch.cat(done)
@@ -109,7 +110,9 @@ def _(precision: Dense, block: Block) -> Tensor:
 
 @whitened.register
 def _(precision: Spectral, block: Block) -> Tensor:
-    return (block.dense() @ precision.vectors) * precision.values.rsqrt()
+    j = block.dense()
+    rotated = product(j.reshape(-1, j.shape[-1]), precision.vectors).view(j.shape)
+    return rotated * precision.values.rsqrt()
 
 
 @whitened.register

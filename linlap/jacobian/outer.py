@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from linlap.jacobian.block import ParameterBlock, add_lower, gram_of, gram_of_columns, mirrored, pieces
+from linlap.linalg import is_faster, product
 
 
 class LazyRows(Protocol):
@@ -86,6 +87,8 @@ class OuterBlock(ParameterBlock):
         if direct is not None:
             return direct.reshape(n, k, r, o, i)
         left, right = merged.flatten(0, 1), self.a.flatten(0, 1)
+        if len(left) == 1:
+            return product(left[0], right[0]).view(n, k, r, o, i)
         if out is None:
             return torch.bmm(left, right).reshape(n, k, r, o, i)
         target = out[: n * k * r * o * i].view(n * k, r * o, i)
@@ -103,8 +106,11 @@ class OuterBlock(ParameterBlock):
 
         Fresh memory for each would cost more than the product that fills it.
         """
-        (n, r) = self.rows
+        (n, r), (k, s, _, _) = self.rows, self.sizes
         each = r * self.size
+        if is_faster(self.g) and k == 1 and each * s >= 1 << 22:
+            yield from (part.matrices() for part in self.split(1))
+            return
         size = pieces(n, each * self.g.element_size(), self.g.device)
         space = self.g.new_empty(size * each)
         for part in self.split(size):
@@ -214,7 +220,7 @@ def _times(rows: Tensor, basis: Tensor, group_axis: int) -> Tensor:
     strides = rows.stride()
     order = sorted(range(rows.ndim - 1), key=lambda axis: -strides[axis])
     flat = rows.permute(*order, -1)
-    done = (flat.reshape(-1, rows.shape[-1]) @ basis[0]).reshape(*flat.shape[:-1], basis.shape[-1])
+    done = product(flat.reshape(-1, rows.shape[-1]), basis[0]).reshape(*flat.shape[:-1], basis.shape[-1])
     back = sorted(range(len(order)), key=order.__getitem__)
     return done.permute(*back, -1)
 

@@ -9,6 +9,7 @@ from linlap.linalg.kronecker import Kronecker
 from linlap.linalg.lanczos import lanczos
 from linlap.linalg.layer import KroneckerLayer
 from linlap.linalg.low_rank import LowRank
+from linlap.linalg.product import each_product, is_faster, product
 
 __all__ = [
     "SPD",
@@ -20,7 +21,10 @@ __all__ = [
     "LowRank",
     "Spectral",
     "draw",
+    "each_product",
+    "is_faster",
     "lanczos",
+    "product",
     "psd_sqrt",
     "safe_cholesky",
     "safe_eigh",

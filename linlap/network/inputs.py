@@ -33,8 +33,8 @@ def map_tensors(x: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
     return tuple(one(value) for value in x)
 
 
-def check_inputs(x: Inputs) -> None:
-    """A tensor, tuple or mapping with at least one tensor, all with equally many, finite inputs."""
+def check_form(x: Inputs) -> None:
+    """A tensor, tuple or mapping with at least one tensor, all with equally many inputs."""
     if not isinstance(x, Tensor | tuple | list | Mapping):
         raise InputError(
             f"inputs are of type {type(x).__name__}; pass a torch.Tensor, a tuple of tensors, or a dict of tensors."
@@ -45,7 +45,12 @@ def check_inputs(x: Inputs) -> None:
     sizes = {tuple(t.shape) for t in found}
     if any(len(shape) == 0 for shape in sizes) or len({shape[0] for shape in sizes}) > 1:
         raise InputError(f"input tensors of shapes {sorted(sizes)} do not share a first axis of data; stack them so.")
-    if 0 in {shape[0] for shape in sizes}:
+
+
+def check_numbers(x: Inputs) -> None:
+    """At least one input, and only finite numbers."""
+    found = tensors_of(x)
+    if not len(found[0]):
         raise InputError("there are no inputs (the first axis has length 0); pass at least one.")
     for t in found:
         if t.is_floating_point() and not torch.isfinite(t).all():

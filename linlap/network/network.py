@@ -24,7 +24,8 @@ from linlap.layers import Rule
 from linlap.network.inputs import (
     arguments,
     as_matrix,
-    check_inputs,
+    check_form,
+    check_numbers,
     count,
     map_tensors,
     output_tensor,
@@ -33,7 +34,7 @@ from linlap.network.inputs import (
 )
 from linlap.network.memory import default_budget, require
 from linlap.network.pullback import pull_back, sample_jacobian
-from linlap.network.snapshot import choose, places, private_copy, unwrapped
+from linlap.network.snapshot import choose, places, private_copy, tables, unwrapped
 from linlap.network.tape import Call, Recorder, TapedBlocks, biases_of
 from linlap.types import Inputs, Params
 
@@ -66,6 +67,7 @@ class Network:
         self.theta: Params = {name: own[name].requires_grad_(True) for name in self.names}
         self.shapes = {name: p.shape for name, p in self.theta.items()}
         self._places = places(self.model, self.theta)
+        self.tables = tables(self.model, self.theta)
         self._recorder = Recorder(self.model, self.names)
         self._opaque: frozenset[str] = frozenset()
         self._forward_mode: bool | None = None
@@ -194,8 +196,9 @@ class Network:
 
     def prepare(self, x: Inputs) -> None:
         """Check inputs; on the first batch, also that the model is one a linearisation can be trusted for."""
-        check_inputs(x)
+        check_form(x)
         self._check_kind(x)
+        check_numbers(x)
         if not self.outputs_per_input:
             self._examine(x)
 
@@ -213,20 +216,27 @@ class Network:
         if count(few) == 1:
             few = map_tensors(few, lambda t: torch.cat([t, t]))
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []), torch.no_grad():
-            f, again, alone = self._run(few), self._run(few), self._run(take(few, 0, 1))
+            f, again, alone = self._run(few), self._run(few), self._run_alone(few)
         self._finite(f)
         if not _close(f, again):
             raise InputError(
                 "the model gives different outputs for the same input in evaluation mode; remove what is random "
                 "in its forward pass (functional dropout or noise that ignores `training`)."
             )
-        if not _close(f[:1], alone):
+        if alone is None or not _close(f[:1], alone):
             raise InputError(
                 "the model's output for one input depends on the others in its batch (batch statistics in "
                 "evaluation mode?); use running statistics, or normalise within an input."
             )
-        self.outputs_per_input = f.shape[1]
         self._opaque = self._unexplained(few)
+        self.outputs_per_input = f.shape[1]
+
+    def _run_alone(self, x: Inputs) -> Tensor | None:
+        """f of the first input by itself; None if the model cannot do without the others."""
+        try:
+            return self._run(take(x, 0, 1))
+        except InputError:
+            return None
 
     def _unexplained(self, x: Inputs) -> frozenset[str]:
         """Parameters whose taps do not add up to autograd's own vjp, or whose rows belong to other inputs."""
@@ -275,8 +285,10 @@ class Network:
             f = output_tensor(self.model(*args, **kwargs))
         except torch.OutOfMemoryError:
             raise
-        except (RuntimeError, IndexError, TypeError) as error:
-            shapes = " and ".join(str(tuple(t.shape)) for t in tensors_of(x))
+        except InputError:
+            raise
+        except (RuntimeError, LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
+            shapes = " and ".join("[" + ", ".join(["n", *map(str, t.shape[1:])]) + "]" for t in tensors_of(x))
             raise InputError(f"the model cannot take inputs of shape {shapes}: {error}") from error
         self.squeezed = f.ndim == 1
         return as_matrix(f, count(x))

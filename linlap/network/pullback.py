@@ -24,19 +24,21 @@ def pull_back(f: Tensor, seeds: Tensor, calls: Sequence[Call]) -> list[Tensor]:
         return [f.new_zeros(call.output[0], 0, *call.output[1:]) for call in calls]
     if _batching_pays(calls, f):
         try:
-            stacked = torch.autograd.grad(
+            batched = torch.autograd.grad(
                 f, edges, seeds.transpose(0, 1), retain_graph=True, allow_unused=True, is_grads_batched=True
             )
         except RuntimeError:  # an operation that cannot be batched
             pass
         else:
-            filled = [_present(g, f, r, *call.output) for g, call in zip(stacked, calls, strict=True)]
+            filled = [_present(g, f, r, *call.output) for g, call in zip(batched, calls, strict=True)]
             return [g.transpose(0, 1) for g in filled]
-    singles = [torch.autograd.grad(f, edges, seeds[:, k], retain_graph=k < r - 1, allow_unused=True) for k in range(r)]
-    return [
-        torch.stack([_present(g, f, *call.output) for g in column], dim=1)
-        for column, call in zip(zip(*singles, strict=True), calls, strict=True)
-    ]
+    # Each pass is copied to its place and let go, so that no gradient is held twice.
+    stacked = [f.new_empty(call.output[0], r, *call.output[1:]) for call in calls]
+    for k in range(r):
+        found = torch.autograd.grad(f, edges, seeds[:, k], retain_graph=k < r - 1, allow_unused=True)
+        for place, g in zip(stacked, found, strict=True):
+            place[:, k] = 0.0 if g is None else g
+    return stacked
 
 
 def _batching_pays(calls: Sequence[Call], f: Tensor) -> bool:

@@ -51,6 +51,13 @@ def places(model: nn.Module, theta: Params) -> dict[str, str]:
     }
 
 
+def tables(model: nn.Module, theta: Params) -> frozenset[str]:
+    """The weights that are embedding tables: a row is looked up, not multiplied."""
+    names = {id(p): name for name, p in theta.items()}
+    found = (module.weight for module in model.modules() if isinstance(module, nn.Embedding))
+    return frozenset(names[id(weight)] for weight in found if id(weight) in names)
+
+
 def choose(model: nn.Module, parameters: str | Iterable[str] | None) -> list[str]:
     """Names of the weights to be uncertain about, in the model's order; frozen ones are left out."""
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from linlap.linalg import Diagonal
 from linlap.network import Network
+from linlap.network.inputs import count
 from linlap.posteriors.weight import WeightPosterior
 from linlap.types import Inputs, Params
 
@@ -23,7 +25,7 @@ def sampled_outputs(posterior: WeightPosterior, x: Inputs, k: int, generator: to
     and averages over data settle sooner.
     """
     network = posterior.network
-    network.prepare(x)
+    network.outputs(x)  # says what is wrong with x, which calls with other weights do not
     operators = posterior.precision.blocks.values()
     local = _local_layers(network, x) if all(isinstance(op, Diagonal) for op in operators) else {}
     replaced = {name for layer in local.values() for name in layer.values()}
@@ -38,11 +40,19 @@ def sampled_outputs(posterior: WeightPosterior, x: Inputs, k: int, generator: to
 
 
 def _local_layers(network: Network, x: Inputs) -> dict[nn.Module, dict[str, str]]:
-    """Linear layers called once on one row an input, with the full names of their inferred parameters."""
+    """Linear layers called once on one row an input, with the full names of their inferred parameters.
+
+    Weights that act on an input more than once must be the same each time: those of several layers stay out.
+    """
     names = {id(p): name for name, p in network.theta.items()}
     rows: dict[nn.Module, list[bool]] = {}
+    n = count(x)
+
+    def note(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
+        rows.setdefault(module, []).append(out.ndim == 2 and len(out) == n)
+
     handles = [
-        module.register_forward_hook(lambda m, args, out: rows.setdefault(m, []).append(out.ndim == 2))
+        module.register_forward_hook(note, with_kwargs=True)
         for module in network.model.modules()
         if type(module) is nn.Linear
     ]
@@ -51,11 +61,13 @@ def _local_layers(network: Network, x: Inputs) -> dict[nn.Module, dict[str, str]
     finally:
         for handle in handles:
             handle.remove()
+    users = Counter(id(p) for module in network.model.modules() for p in module.parameters(recurse=False))
     found: dict[nn.Module, dict[str, str]] = {}
     for module, calls in rows.items():
-        own = {key: names[id(p)] for key, p in module.named_parameters(recurse=False) if id(p) in names}
-        if calls == [True] and "weight" in own and not network.opaque.intersection(own.values()):
-            found[module] = own
+        own = {key: p for key, p in module.named_parameters(recurse=False) if id(p) in names}
+        alone = all(users[id(p)] == 1 and names[id(p)] not in network.opaque for p in own.values())
+        if calls == [True] and "weight" in own and alone:
+            found[module] = {key: names[id(p)] for key, p in own.items()}
     return found
 
 
@@ -65,15 +77,16 @@ def _noisy(
 ) -> Iterator[None]:
     """Adds to each layer's output the noise that its weights' variances amount to."""
 
-    def hook(module: nn.Module, args: tuple[Any, ...], out: Tensor) -> Tensor:
+    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> Tensor:
         own = layers[module]
-        spread = args[0].square() @ variance[own["weight"]].mT
+        (given,) = args or kwargs.values()
+        spread = given.square() @ variance[own["weight"]].mT
         if "bias" in own:
             spread = spread + variance[own["bias"]]
         noise = torch.randn(out.shape, generator=generator, dtype=out.dtype, device=out.device)
         return out + spread.sqrt() * noise
 
-    handles = [module.register_forward_hook(hook) for module in layers]
+    handles = [module.register_forward_hook(hook, with_kwargs=True) for module in layers]
     try:
         yield
     finally:

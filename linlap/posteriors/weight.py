@@ -46,13 +46,20 @@ class WeightPosterior:
         """The precision in the network's dtype, for contractions with its Jacobian."""
         return self.precision.to(self.network.dtype)
 
+    def prepare(self) -> WeightPosterior:
+        """Make the decompositions now that the first prediction would otherwise wait for; returns the posterior."""
+        _ = self._operator
+        return self
+
     @property
     def temperature(self) -> Tensor:
         return torch.as_tensor(self.prior.temperature, dtype=torch.float64).to(self.network.device)
 
     def with_prior(self, prior: Prior | float) -> WeightPosterior:
         """The posterior under another prior: no pass over the data, no decomposition made twice."""
-        return replace(self, prior=as_prior(prior))
+        prior = as_prior(prior)
+        prior.by_parameter(self.network.shapes, self.network.device)  # says now if it does not fit
+        return replace(self, prior=prior)
 
     def latent(self, x: Inputs, *, diagonal: bool = False, joint: bool = False, memory: int | None = None) -> Gaussian:
         """The law of f(x) under the linear model: mean `[n, C]`, covariance `[n, C, C]`.
@@ -96,6 +103,7 @@ class WeightPosterior:
 
     def sample(self, k: int, generator: torch.Generator | None = None) -> Params:
         """k weight vectors, by parameter name, each `[k, *shape]`."""
+        _check_count(k)
         noise = torch.randn(k, self.network.size, generator=generator, dtype=torch.float64, device=self.network.device)
         return self._named(self._deviations(noise) + self.network.vector().double())
 
@@ -105,6 +113,7 @@ class WeightPosterior:
         Function i is the same function in every call with the same seed, however the inputs are split over
         calls: what Thompson sampling needs.
         """
+        _check_count(k)
         deviations = torch.cat([self._deviations(noise) for noise in self._numbered_noise(k, seed)])
         deviations = deviations.to(self.network.dtype)
         done = []
@@ -114,11 +123,11 @@ class WeightPosterior:
         return torch.cat(done, dim=1)
 
     def _numbered_noise(self, k: int, seed: int) -> Iterator[Tensor]:
-        for index in range(k):
-            generator = torch.Generator(self.network.device).manual_seed((seed << 32) + index)
-            yield torch.randn(
-                1, self.network.size, generator=generator, dtype=torch.float64, device=self.network.device
-            )
+        # Row by row, so that how many functions are asked for does not change which they are.
+        device = self.network.device
+        generator = torch.Generator(device).manual_seed(seed)
+        for _ in range(k):
+            yield torch.randn(1, self.network.size, generator=generator, dtype=torch.float64, device=device)
 
     def _deviations(self, noise: Tensor) -> Tensor:
         return self.precision.inverse_sqrt(noise) * self.temperature.sqrt()
@@ -149,6 +158,11 @@ class WeightPosterior:
             f"WeightPosterior({type(self.likelihood).__name__}, {self.structure}, {self.network.size} weights, "
             f"{self.curvature.totals.count} data, {self.prior})"
         )
+
+
+def _check_count(k: Any) -> None:
+    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+        raise InputError(f"k={k!r}; pass a positive number of samples, for instance 10.")
 
 
 def as_prior(prior: Any) -> Prior:

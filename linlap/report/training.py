@@ -41,20 +41,19 @@ def train_map(
     optimizer = torch.optim.Adam(parameters, step_size)
     schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [steps * 80 // 100, steps * 93 // 100])
     targets = likelihood.prepare(y, model(x).detach())
-    with one_thread():
-        for _ in range(steps):
-            optimizer.zero_grad()
-            penalty = torch.stack([p.square().sum() for p in parameters]).sum()
-            loss = 0.5 * precision * penalty - likelihood.log_prob(targets, model(x)).sum()
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-            tick()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        penalty = torch.stack([p.square().sum() for p in parameters]).sum()
+        loss = 0.5 * precision * penalty - likelihood.log_prob(targets, model(x)).sum()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        tick()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """For tensors this small, more threads only wait for each other."""
+    """For tensors this small more threads mostly wait for each other, longest where other programs run as well."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

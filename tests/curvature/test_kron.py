@@ -219,6 +219,24 @@ def test_patterns_of_parameters_in_any_order() -> None:
         close(curvature_of(posterior), expected)
 
 
+@pytest.mark.parametrize("options", [{"sharing": "sum"}, {"sharing": "reduce"}, {"damping": "sqrt"}], ids=str)
+def test_sums_of_other_readings_do_not_add(options: dict[str, Any]) -> None:
+    truth = truth_of("positions")
+    one, other = truth.fit(ll.Kron()).curvature, truth.fit(ll.Kron(**options)).curvature
+    with pytest.raises(ll.InputError, match="sharing='expand'.*same structure"):
+        one + other
+
+
+def test_networks_of_other_shapes_do_not_add() -> None:
+    """Of the same names: some would broadcast."""
+    x, y = noise(4, 1), torch.tensor([0, 1, 0, 1])
+    models = [nn.Sequential(nn.Linear(1, k), nn.Tanh(), nn.Linear(k, 2)).double() for k in (1, 3)]
+    for structure in (ll.Full(), ll.Diagonal(), ll.Kron(), ll.LowRank(2)):
+        parts = [ll.laplace(model, (x, y), ll.Categorical(), structure, progress=False) for model in models]
+        with pytest.raises(ll.InputError, match="other parameters"):
+            parts[0].curvature + parts[1].curvature
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
