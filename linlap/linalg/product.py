@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-_WORTH_IT = 1 << 16
+_WORTH_IT = 1 << 21
 """Multiplications below which the call itself takes longer."""
 
 
@@ -35,8 +35,13 @@ def product(x: Tensor, y: Tensor) -> Tensor:
     """x y for matrices `[m, k]` and `[k, n]` in any memory order."""
     if not is_faster(x) or x.shape[0] * x.shape[1] * y.shape[1] < _WORTH_IT or x.requires_grad or y.requires_grad:
         return x @ y
-    done: Tensor = torch.ops.mkldnn._linear_pointwise(x, y.mT, None, "none", [], "")
+    done: Tensor = torch.ops.mkldnn._linear_pointwise(_packed(x), _packed(y.mT), None, "none", [], "")
     return done
+
+
+def _packed(x: Tensor) -> Tensor:
+    """Slices of a larger matrix are copied: oneDNN would go through them number by number."""
+    return x if x.is_contiguous() or x.mT.is_contiguous() else x.contiguous()
 
 
 def each_product(x: Tensor, y: Tensor) -> Tensor:

@@ -163,3 +163,14 @@ def test_forward_mode_is_used_where_it_can_be(monkeypatch: pytest.MonkeyPatch) -
         network.jvp(truth.x, network.named(noise(network.size)))
         assert network._forward_mode is expected, name
     assert BY_NAME["embedding_padding"].build().fc.padding_idx is not None
+
+
+def test_padding_that_comes_after_the_first_inputs() -> None:
+    """Forward mode moves the padding row, which is a constant; the first inputs do not show it."""
+    model = BY_NAME["embedding_padding"].build()
+    x = torch.tensor([[0, 2, 3], [2, 3, 0], [3, 3, 0], [1, 1, 2], [1, 0, 1]])
+    _, J = reference.jacobian(model, x, reference.names_of(model))
+    network = ll.Network(model)
+    v = noise(network.size)
+    network.jvp(x[:3], network.named(v))
+    close(network.jvp(x, network.named(v)), J @ v)
