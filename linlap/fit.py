@@ -104,7 +104,7 @@ class DataSweep:
         total: T | None = None
         generator = torch.Generator(self._network.device).manual_seed(0)
         for x, y in self._parts(goal):
-            lin = self._network.linearize(x, partial(self._columns, y=y, generator=generator))
+            lin = self._network.linearize(x, partial(self._columns, y=y, generator=generator), once=True)
             part = measure(lin.jacobian)
             total = part if total is None else tree.add_into(total, part)
         if total is None:

@@ -119,10 +119,13 @@ class Network:
         placed = {place: params[name] for place, name in self._places.items() if name in params}
         return as_matrix(output_tensor(functional_call(self.model, placed, args, kwargs, tie_weights=False)), count(x))
 
-    def linearize(self, x: Inputs, seeds: Seeds = None) -> Linearization:
-        """f and its Jacobian blocks; `seeds` `[n, r, C]`, or a function of f that gives them, default the identity."""
+    def linearize(self, x: Inputs, seeds: Seeds = None, *, once: bool = False) -> Linearization:
+        """f and its Jacobian blocks; `seeds` `[n, r, C]`, or a function of f that gives them, default the identity.
+
+        `once` saves memory where each block is asked for a single time.
+        """
         self.prepare(x)
-        return self._linearize(x, seeds)
+        return self._linearize(x, seeds, once=once)
 
     def jvp(self, x: Inputs, v: Params) -> Tensor:
         """J v `[n, C]` for one weight vector, in one forward pass where the model's operations allow it."""
@@ -298,7 +301,9 @@ class Network:
             raise NotFiniteError("the model's outputs have NaN or infinite entries for these inputs.")
         return f
 
-    def _linearize(self, x: Inputs, seeds: Seeds, only: list[str] | None = None) -> Linearization:
+    def _linearize(
+        self, x: Inputs, seeds: Seeds, *, only: list[str] | None = None, once: bool = False
+    ) -> Linearization:
         names = self.names if only is None else only
         n = count(x)
         with self._grad_mode():
@@ -312,7 +317,7 @@ class Network:
             opaque = [name for name in names if name not in parts or name in settled]
             dense = sample_jacobian(self.outputs_at, self.theta, opaque, x, u) if opaque else {}
         shapes = {name: self.shapes[name] for name in names}
-        blocks = TapedBlocks(shapes, parts, dense)
+        blocks = TapedBlocks(shapes, parts, dense, once)
         biases = {w: b for w, b in biases_of(calls).items() if not {w, b} & settled}
         return Linearization(mean, Jacobian(blocks, shapes, mean, (n, u.shape[1]), biases))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,8 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from linlap.jacobian import DenseBlock, ParameterBlock
 from linlap.layers import Rule, taps
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,19 +102,27 @@ def _hook(recorder: Recorder, own: Mapping[str, str]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class TapedBlocks(Mapping[str, ParameterBlock]):
-    """Blocks made from calls and gradients when they are asked for, and not kept."""
+    """Blocks made from calls and gradients when they are asked for, and not kept.
+
+    With `once`, a block's gradients are let go when it is made: whoever contracts block by block then never
+    holds all of them beside the largest intermediate.
+    """
 
     shapes: Mapping[str, torch.Size]
-    parts: Mapping[str, list[tuple[Rule, Tensor]]]
-    dense: Mapping[str, Tensor]
+    parts: dict[str, list[tuple[Rule, Tensor]]]
+    dense: dict[str, Tensor]
+    once: bool = False
 
     def __getitem__(self, name: str) -> ParameterBlock:
         if name in self.dense:
-            return DenseBlock(self.dense[name], self.shapes[name])
-        blocks = [rule(g) for rule, g in self.parts[name]]
+            return DenseBlock(self._take(self.dense, name), self.shapes[name])
+        blocks = [rule(g) for rule, g in self._take(self.parts, name)]
         if len({type(block) for block in blocks}) > 1:
             raise TypeError(f"{name} is used by layers of different kinds")
         return type(blocks[0]).join(blocks)
+
+    def _take(self, store: dict[str, T], name: str) -> T:
+        return store.pop(name) if self.once else store[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.shapes)

@@ -73,7 +73,7 @@ class WeightPosterior:
             return self._joint(x)
         means, covs = [], []
         for part in self._parts(x, memory):
-            lin = self.network.linearize(part)
+            lin = self.network.linearize(part, once=True)
             means.append(lin.mean)
             covs.append(covariance(self._operator, lin.jacobian, diagonal) * self._t)
         return Gaussian(torch.cat(means), torch.cat(covs))
@@ -118,7 +118,7 @@ class WeightPosterior:
         deviations = deviations.to(self.network.dtype)
         done = []
         for part in self._parts(x, memory):
-            lin = self.network.linearize(part)
+            lin = self.network.linearize(part, once=True)
             done.append(lin.mean + lin.jacobian.jvp(deviations))
         return torch.cat(done, dim=1)
 
