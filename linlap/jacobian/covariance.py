@@ -33,6 +33,7 @@ def _(precision: Diagonal, block: Block, diagonal: bool = False) -> Tensor:
 
 @covariance.register
 def _(precision: LowRank, block: Block, diagonal: bool = False) -> Tensor:
+    block = Jacobian.of(block.blocks) if isinstance(block, Jacobian) else block  # its blocks are needed twice
     inverse = precision.scale.reciprocal()
     seen = block.jvp((precision.vectors * inverse.sqrt().unsqueeze(-1)).mT).movedim(0, -1)  # [n, r, k]
     shrink = precision.values / (1 + precision.values)
