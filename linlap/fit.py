@@ -53,7 +53,7 @@ def laplace(
     network = Network(model, parameters)
     prior.by_parameter(network.shapes, network.device)
     require(
-        structure.bytes_needed(network.shapes, network.tables),
+        structure.bytes_needed(network.outlines, network.tables),
         network.device,
         f"{structure} over {network.size} weights",
         "Pass structure=ll.Kron() or ll.Diagonal(), or choose fewer `parameters`, such as 'last'.",
@@ -61,7 +61,9 @@ def laplace(
     batches = as_batches(data, batch_size, network.device)
     dense = structure.forms_dense_rows
     sweep = DataSweep(network, batches, likelihood, seeds=seeds, dense=dense, progress=progress)
-    return WeightPosterior(network, likelihood, structure, structure.fit(sweep), prior)
+    with torch.inference_mode(False), torch.no_grad():
+        curvature = structure.fit(sweep)
+    return WeightPosterior(network, likelihood, structure, curvature, prior)
 
 
 class DataSweep:
@@ -101,15 +103,31 @@ class DataSweep:
 
     def sum(self, measure: Callable[[Jacobian], T], goal: str) -> T:
         """Σ over data of a measurement of the seeded Jacobian; over all processes where there are several."""
+        total = self._pass(measure, goal)
+        while total is None:
+            total = self._pass(measure, goal)
+        return sum_over_processes(total)
+
+    def _pass(self, measure: Callable[[Jacobian], T], goal: str) -> T | None:
+        """The sum over one pass; None if it is to begin again, because batches were measured in different ways.
+
+        That happens where the data decide which layers are called: a block that is dense in one batch is then
+        made so in all, each time for at least one more parameter.
+        """
         total: T | None = None
+        dense: frozenset[str] = frozenset()
         generator = torch.Generator(self._network.device).manual_seed(0)
         for x, y in self._parts(goal):
             lin = self._network.linearize(x, partial(self._columns, y=y, generator=generator), once=True)
+            dense |= lin.dense
             part = measure(lin.jacobian)
+            if total is not None and not tree.alike(total, part):
+                self._network.fall_back(dense)
+                return None
             total = part if total is None else tree.add_into(total, part)
         if total is None:
             raise InputError("the data are empty: no batch came. Pass at least one input.")
-        return sum_over_processes(total)
+        return total
 
     def product(self, v: Tensor, goal: str) -> Tensor:
         """Σ Jᵀ Λ J v: one forward-mode and one backward pass a batch."""

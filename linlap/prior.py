@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +21,8 @@ class Prior:
     `precision` is one number δ; a flat tensor of one number per weight; or a mapping from names of parameters
     or of modules to numbers or to tensors of the parameter's shape, which must cover every parameter (the
     longest name that fits counts; "" is everything). `temperature` T scales the posterior: its covariance
-    is T (H + P0)⁻¹. Tensors may require gradients.
+    is T (H + P0)⁻¹. Tensors may require gradients; they are copied, so that later changes in place, as
+    optimisers make them, are another prior's.
     """
 
     precision: Precision = 1.0
@@ -35,6 +37,11 @@ class Prior:
         _check_positive(self.temperature, "temperature")
         if torch.as_tensor(self.temperature).numel() != 1:
             raise InputError(f"the temperature is {self.temperature!r}; pass one number for the whole posterior.")
+        if isinstance(self.precision, Mapping):
+            object.__setattr__(self, "precision", {name: _copied(value) for name, value in self.precision.items()})
+        else:
+            object.__setattr__(self, "precision", _copied(self.precision))
+        object.__setattr__(self, "temperature", _copied(self.temperature))
 
     @property
     def is_uniform(self) -> bool:
@@ -92,6 +99,12 @@ class Prior:
 def _fits(key: str, name: str) -> bool:
     """Whether a key names a parameter, or a module that holds it."""
     return name == key or name.startswith(f"{key}.")
+
+
+def _copied(value: Any) -> Any:
+    """A tensor's copy, with the same derivative whatever mode this is in; anything else as it is."""
+    with torch.inference_mode(False), torch.enable_grad():
+        return value.clone() if isinstance(value, Tensor) else value
 
 
 def _as_tensor(value: float | Tensor, device: torch.device) -> Tensor:

@@ -41,6 +41,15 @@ def add_into(total: T, part: T) -> T:
     return zip_map(change, total, part)
 
 
+def alike(one: Any, other: Any) -> bool:
+    """Whether two values have the same keys all the way down, so that they can be added."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    if is_dataclass(one):
+        return all(alike(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
+    return True
+
+
 def map_tensors(change: Callable[[Tensor], Tensor], value: T) -> T:
     """`change` on every tensor leaf."""
     return zip_map(lambda a, _: change(a) if isinstance(a, Tensor) else a, value, value)

@@ -50,6 +50,7 @@ from tests.networks.parts import (
     TakesDict,
     encoder_layer,
     frozen,
+    half_biased,
     hooked,
     hugging_face,
     mlp,
@@ -155,18 +156,18 @@ CONVOLUTIONS = [
 ]
 
 NORMS = [
-    over("batch_norm1d", (4,), lambda: nn.BatchNorm1d(4)),
+    over("batch_norm1d", (4,), lambda: nn.BatchNorm1d(4, eps=0.3)),
     over("batch_norm1d_positions", (3, 5), lambda: nn.BatchNorm1d(3)),
     over("batch_norm2d", (2, 4, 4), lambda: nn.Conv2d(2, 3, 2, bias=False), lambda: nn.BatchNorm2d(3)),
     over("batch_norm_plain", (2, 4, 4), lambda: nn.Conv2d(2, 3, 2), lambda: nn.BatchNorm2d(3, affine=False)),
     Case("batch_norm_mlp", lambda: mlp(3, 4, 2, act=lambda: nn.BatchNorm1d(4)), normal(4, 3), 2, train=True),
-    over("layer_norm", (5, 4), lambda: nn.LayerNorm(4)),
+    over("layer_norm", (5, 4), lambda: nn.LayerNorm(4, eps=0.3)),
     over("layer_norm_two_axes", (2, 3, 4), lambda: nn.LayerNorm((3, 4))),
     over("layer_norm_no_bias", (6,), lambda: Linear(6, 4), lambda: nn.LayerNorm(4, bias=False)),
-    over("group_norm", (4, 3, 3), lambda: nn.GroupNorm(2, 4)),
-    over("instance_norm2d", (3, 3, 4), lambda: nn.InstanceNorm2d(3, affine=True)),
+    over("group_norm", (4, 3, 3), lambda: nn.GroupNorm(2, 4, eps=0.3)),
+    over("instance_norm2d", (3, 3, 4), lambda: nn.InstanceNorm2d(3, eps=0.3, affine=True)),
     over("instance_norm_stats", (3, 5), lambda: nn.InstanceNorm1d(3, affine=True, track_running_stats=True)),
-    over("rms_norm", (5, 4), lambda: nn.RMSNorm(4)),
+    over("rms_norm", (5, 4), lambda: nn.RMSNorm(4, eps=0.3)),
     over("inplace_relu_batch_norm", (2, 4, 4), lambda: nn.BatchNorm2d(2), InplaceReLU),
     over("inplace_relu_layer_norm", (5, 4), lambda: nn.LayerNorm(4), InplaceReLU),
 ]
@@ -211,6 +212,8 @@ SHARED = [
     net("linear_reused_other_lengths", two_lengths, (4, 5, 3), fc=(3, 4)),
     net("embedding_reused_other_lengths", two_lengths, tokens(4, 4, 5), fc=lambda: nn.Embedding(4, 4)),
     Case("tied_linears", lambda: tied(mlp(4, 4, 4, 2), "2", "0"), normal(4, 4), 2),
+    # The second use has no bias: weight and bias do not come from the same calls.
+    Case("tied_without_bias", lambda: tied(half_biased(), "2", "0"), normal(4, 4), 2),
     Case("tied_embedding", lambda: tied(words_in_and_out(), "head", "fc"), tokens(5, 3, 6), 5),
     # One weight, used the one way round and the other.
     net(

@@ -3,7 +3,8 @@
 For a weight used once per input the block of one datum is exactly G ⊗ A with A = a aᵀ and G = Σ_r g gᵀ; over
 data the sum of products is replaced by the product of sums, over their number. With shared positions there
 are three readings: "expand" sums both over positions and divides once by their number, "reduce" averages a
-and sums g first, "sum" divides by nothing. Biases and other small parameters keep an exact block.
+and sums g first, "sum" divides by nothing. A bias has its weight's G, as if its input were always 1, which is
+exact at one position; norm layers' and other small parameters keep an exact block.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from linlap.curvature.base import Curvature, Shapes, Structure, Sweep, Totals
@@ -43,6 +45,12 @@ class Pair:
             return self.a.unsqueeze(0) / self.count, None, g_values, g_vectors
         a_values, a_vectors = safe_eigh(self.a, "Kronecker factor A")
         return a_values / self.count, a_vectors, g_values, g_vectors
+
+    @property
+    def shape(self) -> torch.Size:
+        """`[k, rows, cols]` of the weight."""
+        o, i = self.g.shape[-1], self.a.shape[-1]
+        return torch.Size((len(self.g), *((i, o) if self.rows_are_a else (o, i))))
 
     def basis(self) -> tuple[Tensor | None, Tensor | None]:
         """(left, right) eigenvectors in the order of the parameter's rows and columns."""
@@ -115,9 +123,8 @@ class KronCurvature(Curvature):
     def _kronecker(self, name: str, d: Tensor) -> Kronecker:
         pair = self.pairs[name]
         left, right = pair.basis()
-        shape = pair.values().shape
         if d.ndim:
-            d = _projected(d.reshape(shape), left, right)
+            d = _projected(d.reshape(pair.shape), left, right)
         if name in self.corrected:
             return Kronecker(left, right, self.corrected[name] + d)
         if self.damping == "sqrt":
@@ -241,14 +248,16 @@ def _eigenvalues(jacobian: Jacobian, curvature: KronCurvature) -> dict[str, Tens
     for name, pair in curvature.pairs.items():
         block = jacobian.blocks[name]
         _, a_vectors, _, g_vectors = pair.eigen
-        like = jacobian.like
-        a_basis = None if a_vectors is None else a_vectors.to(like.dtype)
-        g_basis = None if g_vectors is None else g_vectors.to(like.dtype)
+        a_basis = None if a_vectors is None else a_vectors.to(block.like.dtype)
+        g_basis = g_vectors.to(block.like.dtype)
         if isinstance(block, LookupBlock):
-            squares = block.rotated(None if g_basis is None else g_basis[0]).square_sum()
+            squares = block.rotated(g_basis[0]).square_sum()
         elif isinstance(block, OuterBlock):
             squares = block.rotated(a_basis, g_basis).square_sum()
-        else:
-            raise TypeError(f"{name} has a pair but a block of kind {type(block).__name__}")
-        found[name] = squares.double().reshape(pair.values().shape)
+        else:  # a layer that this batch does not call
+            left, right = (a_basis, g_basis) if pair.rows_are_a else (g_basis, a_basis)
+            squares = (
+                Kronecker(left, right, block.like.new_empty(pair.shape)).to_basis(block.dense()).square().sum((0, 1))
+            )
+        found[name] = squares.double().reshape(pair.shape)
     return found

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from linlap.linalg import each_product, is_faster, product
 
+S = TypeVar("S", bound="Block")
 B = TypeVar("B", bound="ParameterBlock")
 
 
@@ -60,6 +61,10 @@ class Block(ABC):
     def split(self, size: int) -> Iterator[Block]:
         """The same block in pieces of at most `size` inputs."""
 
+    @abstractmethod
+    def to(self: S, dtype: torch.dtype) -> S:
+        """The same block in another dtype."""
+
 
 class ParameterBlock(Block):
     """The block of one parameter, whose entries in order are the columns."""
@@ -69,6 +74,11 @@ class ParameterBlock(Block):
     @property
     def size(self) -> int:
         return self.shape.numel()
+
+    @property
+    @abstractmethod
+    def numbers(self) -> tuple[int, int]:
+        """How many numbers it is made of for one input: those all seeds share, and those of each seed."""
 
     @classmethod
     @abstractmethod

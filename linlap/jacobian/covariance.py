@@ -33,11 +33,13 @@ def _(precision: Diagonal, block: Block, diagonal: bool = False) -> Tensor:
 
 @covariance.register
 def _(precision: LowRank, block: Block, diagonal: bool = False) -> Tensor:
-    block = Jacobian.of(block.blocks) if isinstance(block, Jacobian) else block  # its blocks are needed twice
+    dtype = block.like.dtype
     inverse = precision.scale.reciprocal()
-    seen = block.jvp((precision.vectors * inverse.sqrt().unsqueeze(-1)).mT).movedim(0, -1)  # [n, r, k]
-    shrink = precision.values / (1 + precision.values)
-    return block.gram(inverse, diagonal) - gram_of(seen * shrink.sqrt(), diagonal)
+    directions = (precision.vectors * inverse.sqrt().unsqueeze(-1)).mT
+    shrink = (precision.values / (1 + precision.values)).sqrt()
+    block = block.to(inverse.dtype)  # Jacobians whose blocks are asked for once are from here on held
+    seen = block.jvp(directions).movedim(0, -1) * shrink  # [n, r, k]
+    return (block.gram(inverse, diagonal) - gram_of(seen, diagonal)).to(dtype)
 
 
 @covariance.register
@@ -73,9 +75,8 @@ def _kronecker_covariance(precision: Kronecker, block: OuterBlock, diagonal: boo
 @covariance.register
 def _(precision: KroneckerLayer, block: Jacobian, diagonal: bool = False) -> Tensor:
     (weight, outer), (bias, shift) = block.blocks.items()
-    if not isinstance(outer, OuterBlock):
-        raise TypeError(f"{weight} has a Kronecker precision but a block of kind {type(outer).__name__}")
-    if outer.positions > 1 or block.biases.get(weight) != bias:
+    # A batch that does not call the layer brings dense blocks.
+    if not isinstance(outer, OuterBlock) or outer.positions > 1 or block.biases.get(weight) != bias:
         return covariance(precision.weight, outer, diagonal) + covariance(precision.shift, shift, diagonal)
     # One position: the bias's rows are g itself, so the weight's rotation serves both.
     rotated = outer.rotated(precision.weight.right, precision.weight.left)
@@ -129,7 +130,7 @@ def _(precision: KroneckerLayer, block: Jacobian) -> Tensor:
 
 @whitened.register
 def _(precision: LowRank, block: Block) -> Tensor:
-    j = block.dense() * precision.scale.rsqrt()
+    j = block.dense().to(precision.scale.dtype) * precision.scale.rsqrt()
     change = (1 + precision.values).rsqrt() - 1
     return j + ((j @ precision.vectors) * change) @ precision.vectors.mT
 

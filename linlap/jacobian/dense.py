@@ -47,6 +47,13 @@ class DenseBlock(ParameterBlock):
         for j in self.j.split(size):
             yield DenseBlock(j, self.shape)
 
+    def to(self, dtype: torch.dtype) -> DenseBlock:
+        return DenseBlock(self.j.to(dtype), self.shape)
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        return 0, self.size
+
     def rotated(self, basis: Tensor) -> Tensor:
         """J U, `[n, r, p]`."""
         return self.j @ basis

@@ -60,13 +60,13 @@ class Jacobian(Block):
         return torch.cat([block.dense() for block in self.blocks.values()], dim=-1)
 
     def jvp(self, v: Tensor) -> Tensor:
-        return torch.stack([block.jvp(piece) for block, piece in self._pair(v)]).sum(0)
+        return _total(block.jvp(piece) for block, piece in self._pair(v))
 
     def vjp(self, u: Tensor) -> Tensor:
         return torch.cat([block.vjp(u) for block in self.blocks.values()])
 
     def gram(self, weights: Tensor, diagonal: bool = False) -> Tensor:
-        return torch.stack([block.gram(piece, diagonal) for block, piece in self._pair(weights)]).sum(0)
+        return _total(block.gram(piece, diagonal) for block, piece in self._pair(weights))
 
     def square_sum(self) -> Tensor:
         return torch.cat([block.square_sum() for block in self.blocks.values()])
@@ -74,3 +74,14 @@ class Jacobian(Block):
     def split(self, size: int) -> Iterator[Jacobian]:
         for parts in zip(*[block.split(size) for block in self.blocks.values()], strict=True):
             yield Jacobian.of(dict(zip(self.shapes, parts, strict=True)))
+
+    def to(self, dtype: torch.dtype) -> Jacobian:
+        return Jacobian.of({name: block.to(dtype) for name, block in self.blocks.items()})
+
+
+def _total(parts: Iterator[Tensor]) -> Tensor:
+    """Their sum, one held at a time."""
+    total = next(parts)
+    for part in parts:
+        total = total + part
+    return total

@@ -64,6 +64,13 @@ class LookupBlock(ParameterBlock):
         for index, g, counted in zip(self.index.split(size), self.g.split(size), self.counted.split(size), strict=True):
             yield LookupBlock(index, g, self.shape, counted)
 
+    def to(self, dtype: torch.dtype) -> LookupBlock:
+        return LookupBlock(self.index, self.g.to(dtype), self.shape, self.counted)
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        return self.positions**2, self.g.shape[2:].numel()
+
     def rotated(self, basis: Tensor | None) -> LookupBlock:
         """g U_g; the other factor is diagonal, so its basis is the identity."""
         g = self.g if basis is None else self.g @ basis

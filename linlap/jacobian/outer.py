@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from linlap.jacobian.block import ParameterBlock, add_lower, gram_of, gram_of_columns, mirrored, pieces
-from linlap.linalg import is_faster, product
+from linlap.linalg import each_product, is_faster, product
 
 
 class LazyRows(Protocol):
@@ -34,6 +34,8 @@ class LazyRows(Protocol):
         """rows a for rows `[n, k, q, s]`, as `[n, k, q, i]`, where there is a faster way than a matrix product."""
 
     def split(self, size: int) -> Sequence[Tensor | LazyRows]: ...
+
+    def to(self, dtype: torch.dtype) -> LazyRows: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +103,13 @@ class OuterBlock(ParameterBlock):
         for a, g in zip(self.inputs.split(size), self.g.split(size), strict=True):
             yield OuterBlock(a, g, self.shape, self.flip)
 
+    def to(self, dtype: torch.dtype) -> OuterBlock:
+        return OuterBlock(self.inputs.to(dtype), self.g.to(dtype), self.shape, self.flip)
+
+    @property
+    def numbers(self) -> tuple[int, int]:
+        return self.inputs.shape[1:].numel(), self.g.shape[2:].numel()
+
     def formed(self) -> Iterator[Tensor]:
         """J `[n', k, r, o, i]` a few inputs at a time, each in the memory of the one before.
 
@@ -164,8 +173,10 @@ class OuterBlock(ParameterBlock):
         if self.positions == 1:
             a, g = self.a[:, :, 0], self.g[:, :, :, 0]
             powers = g.square().sum(1)  # [n, k, o]
-            return self.as_entries(powers.permute(1, 2, 0) @ a.square().transpose(0, 1))
-        total = self.a.new_zeros(self.sizes[0], *self.sizes[2:])
+            left, right = powers.permute(1, 2, 0), a.square().transpose(0, 1)
+            return self.as_entries(each_product(left, right))
+        k, _, o, i = self.sizes
+        total = self.g.new_zeros(k, o, i)
         for j in self.formed():
             total += j.square_().sum((0, 2))
         return self.as_entries(total)
@@ -217,17 +228,24 @@ def _times(rows: Tensor, basis: Tensor, group_axis: int) -> Tensor:
         return (moved.flatten(1, -2) @ basis).reshape(*moved.shape[:-1], basis.shape[-1]).movedim(0, group_axis)
     if rows.stride(-1) != 1 and rows.shape[-2] > 1 and rows.stride(-2) == 1:
         return (basis[0].mT @ rows.mT).mT
-    strides = rows.stride()
-    order = sorted(range(rows.ndim - 1), key=lambda axis: -strides[axis])
+    order = _memory_order(rows)
     flat = rows.permute(*order, -1)
     done = product(flat.reshape(-1, rows.shape[-1]), basis[0]).reshape(*flat.shape[:-1], basis.shape[-1])
     back = sorted(range(len(order)), key=order.__getitem__)
     return done.permute(*back, -1)
 
 
+def _memory_order(rows: Tensor) -> list[int]:
+    """The axes but the last, from the widest step in memory to the narrowest."""
+    strides = rows.stride()
+    return sorted(range(rows.ndim - 1), key=lambda axis: -strides[axis])
+
+
 def _second_moment(x: Tensor) -> Tensor:
     """Σ x xᵀ for rows `[k, ..., s, d]` as `[k, d, d]`, without turning round what lies with positions last."""
     if x.stride(-1) == 1 or x.shape[-2] == 1 or x.device.type != "cpu":
+        if len(x) == 1:
+            x = x[0].permute(*_memory_order(x[0]), -1).unsqueeze(0)  # rows may come in any order
         return gram_of_columns(x.reshape(x.shape[0], -1, x.shape[-1]))
     columns = x.mT.reshape(x.shape[0], -1, x.shape[-1], x.shape[-2])
     total = x.new_zeros(x.shape[0], x.shape[-1], x.shape[-1])

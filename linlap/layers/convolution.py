@@ -117,6 +117,9 @@ class Windows:
     def split(self, size: int) -> list[Tensor | LazyRows]:
         return [Windows(self.module, part, self.out) for part in self.padded.split(size)]
 
+    def to(self, dtype: torch.dtype) -> LazyRows:
+        return Windows(self.module, self.padded.to(dtype), self.out)
+
 
 def _convolution(module: Convolution, x: Tensor, n: int) -> Taps:
     if x.ndim != len(module.kernel_size) + 2 or x.shape[0] != n:

@@ -54,6 +54,10 @@ class SPD(ABC):
         changes = {f.name: _cast(getattr(given, f.name), dtype) for f in fields(given)}
         return replace(given, **changes)
 
+    def working(self: Operator, dtype: torch.dtype) -> Operator:
+        """The operator as contractions with a Jacobian of this dtype are to use it."""
+        return self.to(dtype)
+
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:
     return value.to(dtype) if isinstance(value, Tensor | SPD) else value

@@ -44,5 +44,8 @@ class BlockDiagonal(SPD):
     def to(self, dtype: torch.dtype) -> BlockDiagonal:
         return BlockDiagonal({names: block.to(dtype) for names, block in self.blocks.items()})
 
+    def working(self, dtype: torch.dtype) -> BlockDiagonal:
+        return BlockDiagonal({names: block.working(dtype) for names, block in self.blocks.items()})
+
     def dense(self) -> Tensor:
         return torch.block_diag(*[block.dense() for block in self.blocks.values()])

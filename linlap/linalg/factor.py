@@ -68,4 +68,5 @@ def draw(gaussian: Gaussian, samples: int, generator: torch.Generator | None = N
         size = mean.numel()
         root = psd_sqrt(gaussian.cov.reshape(size, size))
         return mean + (noise.reshape(samples, size) @ root.mT).reshape(noise.shape)
-    return mean + (psd_sqrt(gaussian.cov) @ noise.unsqueeze(-1)).squeeze(-1)
+    # By input, all samples in one product: a product for each sample would copy the root as many times.
+    return mean + (noise.transpose(0, 1) @ psd_sqrt(gaussian.cov).mT).transpose(0, 1)

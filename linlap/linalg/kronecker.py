@@ -25,8 +25,9 @@ class Kronecker(SPD):
 
     @cached_property
     def inverse_values(self) -> Tensor:
-        """1 / values, kept: predictions weight by it, batch after batch."""
-        return self.values.reciprocal()
+        """1 / values, kept: predictions weight by it, batch after batch, in whatever mode the first is."""
+        with torch.inference_mode(False), torch.enable_grad():
+            return self.values.reciprocal()
 
     @property
     def dim(self) -> int:

@@ -26,6 +26,10 @@ class LowRank(SPD):
     def dim(self) -> int:
         return self.scale.numel()
 
+    def working(self, dtype: torch.dtype) -> LowRank:
+        """As it is: variances are differences of large numbers, of which float32 keeps too few digits."""
+        return self
+
     def _apply(self, v: Tensor, change: Tensor) -> Tensor:
         """(I + W diag(change) Wᵀ) v."""
         return v + ((v @ self.vectors) * change) @ self.vectors.mT

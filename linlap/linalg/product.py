@@ -40,8 +40,10 @@ def product(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _packed(x: Tensor) -> Tensor:
-    """Slices of a larger matrix are copied: oneDNN would go through them number by number."""
-    return x if x.is_contiguous() or x.mT.is_contiguous() else x.contiguous()
+    """Slices of a larger matrix are copied, in their own order: oneDNN would go through them number by number."""
+    if x.is_contiguous() or x.mT.is_contiguous():
+        return x
+    return x.contiguous() if x.stride(1) == 1 else x.mT.contiguous().mT
 
 
 def each_product(x: Tensor, y: Tensor) -> Tensor:

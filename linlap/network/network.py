@@ -34,7 +34,7 @@ from linlap.network.inputs import (
 )
 from linlap.network.memory import default_budget, require
 from linlap.network.pullback import pull_back, sample_jacobian
-from linlap.network.snapshot import choose, places, private_copy, tables, unwrapped
+from linlap.network.snapshot import check_dtypes, choose, outlines, places, private_copy, tables, unwrapped
 from linlap.network.tape import Call, Recorder, TapedBlocks, biases_of
 from linlap.types import Inputs, Params
 
@@ -47,6 +47,8 @@ class Linearization:
 
     mean: Tensor
     jacobian: Jacobian
+    dense: frozenset[str] = frozenset()
+    """Parameters whose blocks are dense here, because no known layer explains their use in this batch."""
 
 
 class Network:
@@ -65,15 +67,17 @@ class Network:
         for name in theta or {}:
             own[name].data.copy_((theta or {})[name])
         self.theta: Params = {name: own[name].requires_grad_(True) for name in self.names}
+        check_dtypes(self.theta)
         self.shapes = {name: p.shape for name, p in self.theta.items()}
+        self.outlines = outlines(self.model, self.theta)
         self._places = places(self.model, self.theta)
         self.tables = tables(self.model, self.theta)
         self._recorder = Recorder(self.model, self.names)
         self._opaque: frozenset[str] = frozenset()
         self._forward_mode: bool | None = None
-        self._outputs_of_kind: dict[tuple[torch.Size, ...], int] = {}
+        self._numbers_of_kind: dict[tuple[torch.Size, ...], tuple[int, int, int]] = {}
+        self._alone = True
         self.outputs_per_input = 0
-        self.squeezed = False
 
     @property
     def dtype(self) -> torch.dtype:
@@ -92,6 +96,10 @@ class Network:
     def opaque(self) -> frozenset[str]:
         """Parameters that no known layer explains, known after the first batch: their blocks are dense."""
         return self._opaque
+
+    def fall_back(self, names: frozenset[str]) -> None:
+        """Take the dense path for these parameters too, whatever layers explain."""
+        self._opaque |= names
 
     def vector(self) -> Tensor:
         """θ* `[P]`."""
@@ -171,21 +179,27 @@ class Network:
         """What linearising and contracting take for one more input, read off a forward pass of one."""
         self.prepare(x)
         r = self.outputs_per_input if seeds is None else seeds
-        outputs = self._tapped_outputs(x)
+        outputs, shared, seeded = self._tapped_numbers(x)
         opaque = sum(self.shapes[name].numel() for name in self._opaque)
-        # Activations kept for the backward pass, gradients at outputs and one copy while contracting, dense
-        # blocks with the copy that torch.func makes of them.
-        numbers = 2 * outputs + 2 * r * outputs + 3 * r * opaque + (3 * r * self.size if dense else 0)
+        # Activations kept for the backward pass, gradients at outputs and one copy while contracting, the largest
+        # block (patches above all), dense blocks with the copy that torch.func makes of them, and Λ or covariances.
+        numbers = 2 * outputs + 2 * r * outputs + 2 * shared + r * seeded + 3 * r * opaque
+        numbers += (3 * r * self.size if dense else 0) + 3 * self.outputs_per_input**2
         return numbers * (torch.finfo(self.dtype).bits // 8)
 
-    def _tapped_outputs(self, x: Inputs) -> int:
-        """How many numbers the known layers put out for one input; remembered for each shape of input."""
+    def _tapped_numbers(self, x: Inputs) -> tuple[int, int, int]:
+        """For one input, how many numbers the known layers put out, and the most that one of their blocks is made of:
+        whatever the seeds, and for each seed. Remembered for each shape of input."""
         kind = tuple(t.shape[1:] for t in tensors_of(x))
-        if kind not in self._outputs_of_kind:
+        if kind not in self._numbers_of_kind:
             with self._grad_mode(), self._recorder.recording(1) as tape:
-                self._run(take(x, 0, 1))
-            self._outputs_of_kind[kind] = sum(call.output.numel() for call in tape.calls)
-        return self._outputs_of_kind[kind]
+                f = self._run(take(x, 0, 1)).detach()
+            parts = _collect(tape.calls, [f.new_zeros(c.output[0], 1, *c.output[1:]) for c in tape.calls], 1)
+            known = [part for name, part in parts.items() if name not in self._opaque | tape.unreadable]
+            blocks = [rule(g).numbers for part in known for rule, g in part]
+            shared, seeded = (max(numbers, default=0) for numbers in zip(*blocks, strict=True)) if blocks else (0, 0)
+            self._numbers_of_kind[kind] = sum(call.output.numel() for call in tape.calls), shared, seeded
+        return self._numbers_of_kind[kind]
 
     def batch_for(self, x: Inputs, *, seeds: int | None = None, dense: bool = False, memory: int | None = None) -> int:
         """How many inputs to take at a time under a budget of bytes."""
@@ -202,10 +216,16 @@ class Network:
         check_form(x)
         self._check_kind(x)
         check_numbers(x)
-        if not self.outputs_per_input:
+        # One input cannot show that rows change places inside: the next batch is then looked at again.
+        if not self.outputs_per_input or (self._alone and count(x) > 1):
             self._examine(x)
 
     def _check_kind(self, x: Inputs) -> None:
+        if torch.is_autocast_enabled(self.device.type):
+            raise InputError(
+                "torch.autocast is on, and would take digits from every product here; call this outside of it, or "
+                f"within torch.autocast({self.device.type!r}, enabled=False)."
+            )
         for t in tensors_of(x):
             if t.device != self.device:
                 raise InputError(f"inputs are on {t.device} but the model is on {self.device}; move one to the other.")
@@ -215,9 +235,9 @@ class Network:
                 )
 
     def _examine(self, x: Inputs) -> None:
-        few = take(x, 0, 3)
-        if count(few) == 1:
-            few = map_tensors(few, lambda t: torch.cat([t, t]))
+        # The first one comes again at the end, so that sorting them moves rows even where the data are in order.
+        picks = torch.linspace(0, count(x) - 1, min(count(x), 4)).long().tolist()
+        few = map_tensors(x, lambda t: t[[*picks, 0]])
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []), torch.no_grad():
             f, again, alone = self._run(few), self._run(few), self._run_alone(few)
         self._finite(f)
@@ -231,8 +251,8 @@ class Network:
                 "the model's output for one input depends on the others in its batch (batch statistics in "
                 "evaluation mode?); use running statistics, or normalise within an input."
             )
-        self._opaque = self._unexplained(few)
-        self.outputs_per_input = f.shape[1]
+        self._opaque |= self._unexplained(few)
+        self.outputs_per_input, self._alone = f.shape[1], count(x) == 1
 
     def _run_alone(self, x: Inputs) -> Tensor | None:
         """f of the first input by itself; None if the model cannot do without the others."""
@@ -259,19 +279,17 @@ class Network:
         return self._opaque | wrong
 
     def _disagreeing(self, x: Inputs, f: Tensor) -> frozenset[str]:
-        """Two seeds are pulled back, one for all inputs and one for the last alone, as taps and by autograd."""
+        """One seed for all inputs is pulled back as taps and by autograd, and one for each input alone as taps."""
         known = [name for name in self.names if name not in self._opaque]
         if not known:
             return frozenset()
         everywhere = torch.cos(torch.arange(f.numel(), dtype=f.dtype, device=f.device) + 0.5).reshape(f.shape)
-        last = everywhere * (torch.arange(len(f), device=f.device) == len(f) - 1).unsqueeze(1)
-        truth = [self._autograd_vjp(x, everywhere), self._autograd_vjp(x, last)]
-        blocks = self._linearize(x, torch.stack([everywhere, last], dim=1), only=known).jacobian.blocks
+        alone = torch.eye(len(f), dtype=f.dtype, device=f.device).unsqueeze(-1) * everywhere.unsqueeze(1)
+        truth = self._autograd_vjp(x, everywhere)
+        blocks = self._linearize(x, torch.cat([everywhere.unsqueeze(1), alone], dim=1), only=known).jacobian.blocks
         # Some gradients are zero but for rounding, which is as small as the network's others allow.
-        floor = max(float(g.abs().max()) for t in truth for g in t.values()) * 10 * torch.finfo(f.dtype).eps
-        return frozenset(
-            name for name in known if not _adds_up(blocks, name, [t[name].flatten() for t in truth], floor)
-        )
+        floor = max(float(g.abs().max()) for g in truth.values()) * 10 * torch.finfo(f.dtype).eps
+        return frozenset(name for name in known if not _adds_up(blocks, name, truth[name].flatten(), floor))
 
     # The work
 
@@ -293,7 +311,11 @@ class Network:
         except (RuntimeError, LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
             shapes = " and ".join("[" + ", ".join(["n", *map(str, t.shape[1:])]) + "]" for t in tensors_of(x))
             raise InputError(f"the model cannot take inputs of shape {shapes}: {error}") from error
-        self.squeezed = f.ndim == 1
+        if f.dtype != self.dtype:
+            raise InputError(
+                f"the model's outputs are {f.dtype} but the weights {self.dtype}; return them as they are computed, "
+                "without a cast, and outside of torch.autocast."
+            )
         return as_matrix(f, count(x))
 
     def _finite(self, f: Tensor) -> Tensor:
@@ -319,7 +341,7 @@ class Network:
         shapes = {name: self.shapes[name] for name in names}
         blocks = TapedBlocks(shapes, parts, dense, once)
         biases = {w: b for w, b in biases_of(calls).items() if not {w, b} & settled}
-        return Linearization(mean, Jacobian(blocks, shapes, mean, (n, u.shape[1]), biases))
+        return Linearization(mean, Jacobian(blocks, shapes, mean, (n, u.shape[1]), biases), frozenset(opaque))
 
     def _autograd_vjp(self, x: Inputs, u: Tensor) -> Params:
         with self._grad_mode():
@@ -350,17 +372,18 @@ def _collect(calls: list[Call], gradients: list[Tensor], n: int) -> dict[str, li
     return parts
 
 
-def _adds_up(blocks: Mapping[str, ParameterBlock], name: str, truth: list[Tensor], floor: float) -> bool:
-    """Whether a block gives autograd's sums over inputs, and nothing for inputs that have no seed."""
+def _adds_up(blocks: Mapping[str, ParameterBlock], name: str, truth: Tensor, floor: float) -> bool:
+    """Whether a block gives autograd's sum over inputs, and nothing for inputs that have no seed."""
     try:
         block = blocks[name]
     except (RuntimeError, ValueError, TypeError):  # calls of kinds that have no common normal form
         return False
-    n, _ = block.rows
-    of_seed = torch.eye(2, dtype=block.like.dtype, device=block.like.device)
-    right = all(_close(block.vjp(row.expand(n, 2)), t, floor) for row, t in zip(of_seed, truth, strict=True))
-    stray = block.dense()[:-1, 1].abs().max()
-    return right and bool(stray <= _tolerance(stray.dtype) * truth[1].abs().max() + floor)
+    n, r = block.rows
+    first = (torch.arange(r, device=truth.device) == 0).to(truth.dtype)
+    norms = block.gram(torch.ones_like(truth), diagonal=True).clamp_min(0).sqrt()  # [n, 1 + n]
+    stray = norms[:, 1:].masked_fill(torch.eye(n, dtype=torch.bool, device=truth.device), 0)
+    right = _close(block.vjp(first.expand(n, r)), truth, floor)
+    return right and bool(stray.max() <= _tolerance(norms.dtype) * norms.max() + floor)
 
 
 def _tolerance(dtype: torch.dtype) -> float:

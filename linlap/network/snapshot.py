@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from linlap.errors import InputError, NotFiniteError
+from linlap.layers import taps
 from linlap.types import Params
 
 
@@ -58,13 +59,37 @@ def tables(model: nn.Module, theta: Params) -> frozenset[str]:
     return frozenset(names[id(weight)] for weight in found if id(weight) in names)
 
 
+def outlines(model: nn.Module, theta: Params) -> dict[str, torch.Size]:
+    """Shapes, flat where no known layer takes the parameter for a matrix: as structures see them before any data."""
+    norms = nn.LayerNorm | nn.RMSNorm
+    owners = [module for module in model.modules() if taps.dispatch(type(module)) is not taps.dispatch(nn.Module)]
+    factored = {id(getattr(module, "weight", None)) for module in owners if not isinstance(module, norms)}
+    return {name: p.shape if id(p) in factored else torch.Size([p.numel()]) for name, p in theta.items()}
+
+
+def check_dtypes(theta: Params) -> None:
+    """One dtype and device for all weights, of the dtypes that leave enough digits."""
+    (first, p), *others = theta.items()
+    if p.dtype not in (torch.float32, torch.float64):
+        raise InputError(
+            f"the weights {first!r} are {p.dtype}; linearising takes float32 or float64: pass model.float()."
+        )
+    for name, q in others:
+        if (q.dtype, q.device) != (p.dtype, p.device):
+            raise InputError(
+                f"the weights {name!r} are {q.dtype} on {q.device} but {first!r} {p.dtype} on {p.device}; they must "
+                "be of one kind: pass model.float() or model.double(), on one device."
+            )
+
+
 def choose(model: nn.Module, parameters: str | Iterable[str] | None) -> list[str]:
     """Names of the weights to be uncertain about, in the model's order; frozen ones are left out."""
     trainable = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not trainable:
         raise InputError("the model has no parameter with requires_grad=True, so there is nothing to infer.")
     for name, p in model.named_parameters():
-        if not torch.isfinite(p).all():
+        # The sum is finite if all entries are, but for overflow; it needs no mask as large as the weights.
+        if not torch.isfinite(p.sum()) and not torch.isfinite(p).all():
             raise NotFiniteError(f"the weights {name!r} have NaN or infinite entries; the training diverged.")
     if parameters is None:
         return list(trainable)

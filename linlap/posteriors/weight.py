@@ -39,12 +39,15 @@ class WeightPosterior:
     @cached_property
     def precision(self) -> BlockDiagonal:
         """H + P0 in float64, without the temperature."""
-        return self.curvature.precision(self.prior)
+        # Kept for calls in other modes: the evidence's derivative must not depend on which one came first.
+        with torch.inference_mode(False), torch.enable_grad():
+            return self.curvature.precision(self.prior)
 
     @cached_property
     def _operator(self) -> BlockDiagonal:
-        """The precision in the network's dtype, for contractions with its Jacobian."""
-        return self.precision.to(self.network.dtype)
+        """The precision for contractions with the network's Jacobian."""
+        with torch.inference_mode(False), torch.enable_grad():
+            return self.precision.working(self.network.dtype)
 
     def prepare(self) -> WeightPosterior:
         """Make the decompositions now that the first prediction would otherwise wait for; returns the posterior."""
@@ -71,6 +74,12 @@ class WeightPosterior:
             raise InputError("diagonal=True and joint=True exclude each other; joint covariances are full.")
         if joint:
             return self._joint(x)
+        self.network.prepare(x)
+        n, c = count(x), self.network.outputs_per_input
+        size = 2 * n * c * (1 if diagonal else c) * self._item
+        require(
+            size, self.network.device, f"covariances of {n} inputs", "Pass diagonal=True, or fewer inputs at a time."
+        )
         means, covs = [], []
         for part in self._parts(x, memory):
             lin = self.network.linearize(part, once=True)
@@ -82,8 +91,13 @@ class WeightPosterior:
     def _t(self) -> Tensor:
         return self.temperature.to(self.network.dtype)
 
-    def _parts(self, x: Inputs, memory: int | None) -> Iterator[Inputs]:
-        size = self.network.batch_for(x, memory=memory, dense=self.structure.forms_dense_rows)
+    @property
+    def _item(self) -> int:
+        """Bytes a number."""
+        return torch.finfo(self.network.dtype).bits // 8
+
+    def _parts(self, x: Inputs, memory: int | None, seeds: int | None = None) -> Iterator[Inputs]:
+        size = self.network.batch_for(x, seeds=seeds, memory=memory, dense=self.structure.forms_dense_rows)
         for start in range(0, count(x), size):
             yield take(x, start, start + size)
 
@@ -91,8 +105,7 @@ class WeightPosterior:
         self.network.prepare(x)
         n, c = count(x), self.network.outputs_per_input
         largest = max(op.dim for op in self._operator.blocks.values())
-        item = torch.finfo(self.network.dtype).bits // 8
-        size = item * (n * c * largest * 2 + 2 * (n * c) ** 2) + n * self.network.bytes_per_input(x)
+        size = self._item * (n * c * largest * 2 + 2 * (n * c) ** 2) + n * self.network.bytes_per_input(x)
         require(size, self.network.device, f"a joint covariance of {n} inputs", "Pass fewer inputs at a time.")
         lin = self.network.linearize(x)
         total = lin.mean.new_zeros(n * c, n * c)
@@ -114,10 +127,15 @@ class WeightPosterior:
         calls: what Thompson sampling needs.
         """
         _check_count(k)
-        deviations = torch.cat([self._deviations(noise) for noise in self._numbered_noise(k, seed)])
-        deviations = deviations.to(self.network.dtype)
+        network = self.network
+        network.prepare(x)
+        size = self._item * k * network.size
+        require(size, network.device, f"{k} functions of {network.size} weights", "Pass a smaller k.")
+        deviations = torch.empty(k, network.size, dtype=network.dtype, device=network.device)
+        for index, noise in enumerate(self._numbered_noise(k, seed)):
+            deviations[index] = self._deviations(noise)[0]
         done = []
-        for part in self._parts(x, memory):
+        for part in self._parts(x, memory, seeds=max(k, network.outputs_per_input)):
             lin = self.network.linearize(part, once=True)
             done.append(lin.mean + lin.jacobian.jvp(deviations))
         return torch.cat(done, dim=1)

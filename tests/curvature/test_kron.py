@@ -146,6 +146,40 @@ def dampened(pair: reference.KronFactors, shift: float) -> reference.KronFactors
     return reference.KronFactors(A, G, pair.B)
 
 
+@pytest.mark.parametrize("name", ["conv_transpose2d_groups", "conv2d_groups", "embedding", "mlp_2_hidden"])
+def test_dampened_with_a_prior_for_each_weight(name: str) -> None:
+    """Put together again, vector by vector, in whichever eigenbasis was found: √d̃ goes to both eigenvalues."""
+    truth = truth_of(name)
+    d = varied(len(truth.theta))
+    posterior = truth.fit(ll.Kron(damping="sqrt"), ll.Prior(d))
+    P, where = posterior.precision.dense(), reference.slices(truth.model(), truth.names)
+    curvature: Any = posterior.curvature
+    for key, pair in curvature.pairs.items():
+        λ_a, U_a, λ_g, U_g = pair.eigen
+        if U_a is None:  # one-hot inputs
+            U_a = torch.eye(λ_a.shape[-1], dtype=torch.float64).unsqueeze(0)
+        k, a, g = len(λ_g), λ_a.shape[-1], λ_g.shape[-1]
+        entries = d[where[key]].reshape(k, *((a, g) if pair.rows_are_a else (g, a)))
+        blocks = [
+            dampened_block(λ_a[n], U_a[n], λ_g[n], U_g[n], entries[n] if pair.rows_are_a else entries[n].T)
+            for n in range(k)
+        ]
+        if not pair.rows_are_a:
+            turned = torch.arange(a * g).reshape(a, g).T.reshape(-1)
+            blocks = [block[turned][:, turned] for block in blocks]
+        close(P[where[key], where[key]], torch.block_diag(*blocks))
+
+
+def dampened_block(λ_a: Tensor, U_a: Tensor, λ_g: Tensor, U_g: Tensor, d: Tensor) -> Tensor:
+    """For entries in the order of (input, output)."""
+    total = torch.zeros(d.numel(), d.numel(), dtype=d.dtype)
+    for i, j in itertools.product(range(len(λ_a)), range(len(λ_g))):
+        u = torch.kron(U_a[:, i], U_g[:, j])
+        shift = (u.square() * d.reshape(-1)).sum().sqrt()
+        total += (λ_a[i] + shift) * (λ_g[j] + shift) * torch.outer(u, u)
+    return total
+
+
 def test_dampening_concentrates_the_posterior() -> None:
     truth = truth_of("mlp_2_hidden")
     plain, sqrt = (truth.fit(ll.Kron(damping=d), 0.5).latent(truth.x, diagonal=True).cov for d in ("none", "sqrt"))
@@ -194,7 +228,9 @@ def test_large_blocks_keep_their_diagonal(name: str) -> None:
         close(block, expected)
 
 
-@pytest.mark.parametrize("name", ["batch_norm_mlp", "batch_norm1d", "tied_linears", "frozen_some", "mlp_2_hidden"])
+@pytest.mark.parametrize(
+    "name", ["batch_norm_mlp", "batch_norm1d", "tied_linears", "tied_without_bias", "frozen_some", "mlp_2_hidden"]
+)
 @pytest.mark.parametrize("options", [{}, {"damping": "sqrt"}, {"corrected": True}], ids=str)
 def test_biases_have_their_exact_block_whatever_shares_their_basis(name: str, options: dict[str, Any]) -> None:
     truth = truth_of(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 import linlap as ll
 from tests import reference
@@ -55,3 +56,16 @@ def test_more_directions_are_nearer_and_never_beyond() -> None:
 def test_ranks_that_cannot_be(rank: int, steps: int | None, words: str) -> None:
     with pytest.raises(ll.InputError, match=words):
         ll.LowRank(rank, steps)
+
+
+def test_certain_predictions_in_float32() -> None:
+    """The prior's variance less what the data took away: two large numbers, of which float32 keeps too few digits."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(5, 16), nn.Tanh(), nn.Linear(16, 1))
+    x, y = torch.randn(1000, 5), torch.randn(1000)
+    low = ll.laplace(model, (x, y), ll.Gaussian(0.01), ll.LowRank(200), progress=False)
+    truth = ll.laplace(model.double(), (x.double(), y), ll.Gaussian(0.01), ll.Full(), progress=False)
+    expected = truth.latent(x[:50].double()).variance
+    for found in (low.latent(x[:50]).variance, low.latent(x[:50], joint=True).variance):
+        assert found.dtype == torch.float32
+        assert ((found - expected).abs() / expected).max() < 0.05

@@ -110,10 +110,10 @@ def wrong_output(change: Any) -> nn.Module:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda f: f[:, None].expand(-1, 5, -1), r"\(3, 5, 2\) for 3 inputs.*\[n\] or \[n, C\].*pixel or token"),
-        (lambda f: f.T, r"\(2, 3\) for 3 inputs"),
-        (lambda f: f.mean(), r"shape \(\) for 3 inputs"),
-        (lambda f: f[:, :0], r"\(3, 0\)"),
+        (lambda f: f[:, None].expand(-1, 5, -1), r"\(5, 5, 2\) for 5 inputs.*\[n\] or \[n, C\].*pixel or token"),
+        (lambda f: f.T, r"\(2, 5\) for 5 inputs"),
+        (lambda f: f.mean(), r"shape \(\) for 5 inputs"),
+        (lambda f: f[:, :0], r"\(5, 0\)"),
         (lambda f: (f, f), "tuple.*tensor"),
         (lambda f: {"out": f}, "dict"),
         (lambda f: None, "NoneType"),

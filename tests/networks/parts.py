@@ -126,6 +126,10 @@ def resnet() -> nn.Module:
     return Sequential(*stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), Linear(4, 3))
 
 
+def half_biased() -> nn.Module:
+    return Sequential(Linear(4, 4), nn.Tanh(), Linear(4, 4, bias=False), nn.Tanh(), Linear(4, 2))
+
+
 def encoder_layer() -> nn.Module:
     return nn.TransformerEncoderLayer(4, 2, 6, dropout=0.2, batch_first=True)
 
