@@ -41,7 +41,9 @@ class Floor:
     def _backward(self, outputs: Tensor, targets: Sequence[Tensor]) -> None:
         classes = outputs.shape[1]
         if self.batched:
-            seeds = torch.eye(classes, dtype=outputs.dtype)[:, None, :].expand(classes, *outputs.shape)
+            seeds = torch.eye(classes, dtype=outputs.dtype, device=outputs.device)[:, None, :].expand(
+                classes, *outputs.shape
+            )
             torch.autograd.grad(outputs, targets, seeds, is_grads_batched=True)
             return
         totals = outputs.sum(dim=0)

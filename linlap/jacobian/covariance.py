@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from linlap.jacobian.block import Block, gram_of, pieces
+from linlap.jacobian.gram import weighted_gram
 from linlap.jacobian.jacobian import Jacobian
 from linlap.jacobian.lookup import LookupBlock
 from linlap.jacobian.outer import OuterBlock
@@ -62,13 +63,12 @@ def _kronecker_covariance(precision: Kronecker, block: OuterBlock, diagonal: boo
     (_, r), (_, s, o, i) = block.rows, block.sizes
     a_first, g_first = s <= r * o, s <= i
     block = block.rotated(a_basis if a_first else None, g_basis if g_first else None)
-    root = weights.sqrt().unsqueeze(1)
     done = []
     for j in block.formed():
         if not a_first and a_basis is not None:
             j = j @ a_basis.unsqueeze(1) if len(a_basis) > 1 else product(j.flatten(0, 3), a_basis[0]).view(j.shape)
         j = j if g_first or g_basis is None else g_basis.mT.unsqueeze(1) @ j
-        done.append(gram_of(j.mul_(root).flatten(3).transpose(1, 2).flatten(2), diagonal))
+        done.append(weighted_gram(j, weights, diagonal))
     return torch.cat(done)
 
 

@@ -15,7 +15,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from linlap.jacobian.block import ParameterBlock, add_lower, gram_of, gram_of_columns, mirrored, pieces
+from linlap.jacobian.block import ParameterBlock, add_lower, gram_of_columns, mirrored, pieces
+from linlap.jacobian.gram import weighted_gram
 from linlap.linalg import each_product, is_faster, product
 
 
@@ -145,9 +146,7 @@ class OuterBlock(ParameterBlock):
         """`gram` for weights given as matrices `[k, o, i]`."""
         if self.pairs_are_cheaper():
             return self._gram_by_pairs(weights, diagonal)
-        root = weights.sqrt().unsqueeze(1)  # [k, 1, o, i]
-        done = [gram_of(_stacked(j.mul_(root)), diagonal) for j in self.formed()]
-        return torch.cat(done)
+        return torch.cat([weighted_gram(j, weights, diagonal) for j in self.formed()])
 
     def gram_once(self, weights: Tensor, diagonal: bool = False, bias: Tensor | None = None) -> Tensor:
         """`gram_matrix` at a single position; `bias` `[o]` weights a further input that is always 1."""
@@ -211,11 +210,6 @@ def _merged(g: Tensor) -> Tensor:
     if g.stride(-1) == 1 and s > 1:
         return g.permute(0, 2, 3, 1, 4).reshape(n, k, s, r * o).mT
     return g.permute(0, 2, 1, 4, 3).reshape(n, k, r * o, s)
-
-
-def _stacked(j: Tensor) -> Tensor:
-    """J `[n, k, r, o, i]` as features `[n, r, k·o·i]`."""
-    return j.flatten(3).transpose(1, 2).flatten(2)
 
 
 def _times(rows: Tensor, basis: Tensor, group_axis: int) -> Tensor:

@@ -10,6 +10,7 @@ from linlap.linalg.lanczos import lanczos
 from linlap.linalg.layer import KroneckerLayer
 from linlap.linalg.low_rank import LowRank
 from linlap.linalg.product import each_product, is_faster, product
+from linlap.linalg.tf32 import tf32_allowed, without_tf32
 
 __all__ = [
     "SPD",
@@ -29,4 +30,6 @@ __all__ = [
     "safe_cholesky",
     "safe_eigh",
     "symmetric",
+    "tf32_allowed",
+    "without_tf32",
 ]

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
+from torch.backends import cudnn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from linlap.errors import InputError, LinlapWarning, NotFiniteError
 from linlap.jacobian import Jacobian, ParameterBlock
 from linlap.layers import Rule
+from linlap.linalg import without_tf32
 from linlap.network.inputs import (
     arguments,
     as_matrix,
@@ -139,7 +141,8 @@ class Network:
         """J v `[n, C]` for one weight vector, in one forward pass where the model's operations allow it."""
         self.prepare(x)
         if self._forward_mode is None:
-            self._forward_mode = self._forward_mode_agrees(take(x, 0, 3))
+            with without_tf32(self.device):
+                self._forward_mode = self._forward_mode_agrees(take(x, 0, 3))
         if self._forward_mode:
             try:
                 return self._forward(x, v)
@@ -218,7 +221,8 @@ class Network:
         check_numbers(x)
         # One input cannot show that rows change places inside: the next batch is then looked at again.
         if not self.outputs_per_input or (self._alone and count(x) > 1):
-            self._examine(x)
+            with without_tf32(self.device):  # three digits are too few to tell a wrong gradient from a rounded one
+                self._examine(x)
 
     def _check_kind(self, x: Inputs) -> None:
         if torch.is_autocast_enabled(self.device.type):
@@ -296,8 +300,13 @@ class Network:
     @contextmanager
     def _grad_mode(self) -> Iterator[None]:
         # Fused attention kernels have no rule for batches of seeds; the plain one computes the same.
-        with torch.inference_mode(False), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+        with torch.inference_mode(False), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), self._plain_recurrence():
             yield
+
+    def _plain_recurrence(self) -> AbstractContextManager[None]:
+        """cuDNN's recurrent cells have no gradient in evaluation; torch's own do."""
+        recurrent = self.device.type == "cuda" and any(isinstance(m, nn.RNNBase) for m in self.model.modules())
+        return cudnn.flags(enabled=False) if recurrent else nullcontext()
 
     def _run(self, x: Inputs) -> Tensor:
         x = map_tensors(x, lambda t: t.detach().clone())  # the model may work in place on what it is given
