@@ -129,18 +129,36 @@ def fit(problem: Problem, structure: str, n: int) -> dict[str, Any]:
     }
 
 
-def profile(problem: Problem, structure: str, batch: int) -> str:
-    """Where the device's time goes in one latent covariance."""
-    posterior, x = posterior_of(problem, structure), problem.inputs(batch).cuda()
-    posterior.latent(x)
-    posterior.latent(x)
+def profile(call: Callable[[], object], rows: int = 16) -> str:
+    """Where the device's time goes: milliseconds, how often, and by which kernel."""
+    call()
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     ) as record:
-        posterior.latent(x)
+        call()
         torch.cuda.synchronize()
-    table: str = record.key_averages().table(sort_by="self_cuda_time_total", row_limit=25, max_name_column_width=70)
-    return table
+    kernels = [event for event in record.key_averages() if event.self_device_time_total and not event.cpu_time_total]
+    kernels.sort(key=lambda event: -event.self_device_time_total)
+    total = sum(event.self_device_time_total for event in kernels)
+    lines = [f"{total / 1e3:9.2f} ms in all"]
+    for event in kernels[:rows]:
+        lines.append(f"{event.self_device_time_total / 1e3:9.2f} ms {event.count:5d} x {event.key[:100]}")
+    return "\n".join(lines)
+
+
+def _profile(problem: Problem, structure: str) -> None:
+    """Print where the time of one latent covariance goes, and of one fit."""
+    n = BATCHES[problem.name][-1]
+    posterior, x = posterior_of(problem, structure), problem.inputs(n).cuda()
+    print(f"latent {problem.name} {structure} {n}\n" + profile(lambda: posterior.latent(x)), flush=True)
+    data, model = tuple(t.cuda() for t in problem.data(n)), problem.model().cuda()
+    print(
+        f"fit {problem.name} {structure} {n}\n"
+        + profile(
+            lambda: ll.laplace(model, data, ll.Categorical(), STRUCTURES[structure], batch_size=n, progress=False)
+        ),
+        flush=True,
+    )
 
 
 def main() -> None:
@@ -168,7 +186,7 @@ def main() -> None:
                     record["fits"].append(fit(problem, structure, n))
                     print(json.dumps(record["fits"][-1]), flush=True)
                 if given.profile:
-                    print(profile(problem, structure, BATCHES[name][-1]), flush=True)
+                    _profile(problem, structure)
                 given.out.write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -41,9 +41,15 @@ def pull_back(f: Tensor, seeds: Tensor, calls: Sequence[Call]) -> list[Tensor]:
     return stacked
 
 
+_FILLS_A_GPU = 1 << 25
+"""Numbers in the maps of one forward pass; measured on an H200."""
+
+
 def _batching_pays(calls: Sequence[Call], f: Tensor) -> bool:
-    """One batched backward pass beats single ones where launches or small products dominate: not for maps on a CPU."""
-    return f.device.type != "cpu" or not any(call.spatial for call in calls)
+    """One batched backward pass beats single ones where launches or small products dominate: not for maps on a CPU,
+    nor for maps that fill a GPU, as torch has no batched convolution backward and puts single ones together."""
+    maps = [call.output.numel() for call in calls if call.spatial]
+    return not maps or (f.device.type != "cpu" and sum(maps) < _FILLS_A_GPU)
 
 
 def _present(g: Tensor | None, like: Tensor, *shape: int) -> Tensor:
