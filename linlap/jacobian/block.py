@@ -93,6 +93,16 @@ def gram_of(features: Tensor, diagonal: bool = False) -> Tensor:
     return each_product(features, features.mT)
 
 
+def squares_over_seeds(j: Tensor) -> Tensor:
+    """Σ over r of J∘J for J `[n, r, ...]`, as `[n, ...]`."""
+    if j.device.type != "cpu":
+        return j.square().sum(1)
+    total = torch.zeros_like(j[:, 0])
+    for seed in j.unbind(1):  # no squares as large as J itself: fresh memory costs more than the arithmetic
+        total.addcmul_(seed, seed)
+    return total
+
+
 def gram_of_columns(rows: Tensor) -> Tensor:
     """Xᵀ X for rows `[k, m, d]` or `[m, d]`."""
     if rows.ndim == 2:
@@ -104,11 +114,14 @@ def gram_of_columns(rows: Tensor) -> Tensor:
 
 def add_lower(total: Tensor, rows: Tensor) -> Tensor:
     """Adds Xᵀ X to `total` `[k, d, d]` in place, leaving out most of what lies above the diagonal."""
-    for start, stop in _steps(total.shape[-1]):
-        if len(total) == 1 and is_faster(rows):
-            total[0, start:stop, :stop] += product(rows[0, :, start:stop].mT, rows[0, :, :stop])
-        else:
-            total[:, start:stop, :stop].baddbmm_(rows[..., start:stop].mT, rows[..., :stop])
+    steps = _steps(total.shape[-1])
+    if len(total) == 1 and is_faster(rows):
+        columns = rows[0].mT.contiguous()  # strips of it are packed already
+        for start, stop in steps:
+            total[0, start:stop, :stop] += product(columns[start:stop], columns[:stop].mT)
+        return total
+    for start, stop in steps:
+        total[:, start:stop, :stop].baddbmm_(rows[..., start:stop].mT, rows[..., :stop])
     return total
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from linlap.jacobian.block import ParameterBlock, gram_of_columns
+from linlap.jacobian.block import ParameterBlock, gram_of_columns, squares_over_seeds
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +41,7 @@ class DenseBlock(ParameterBlock):
         return (self.j * weights) @ self.j.mT
 
     def square_sum(self) -> Tensor:
-        return self.j.square().sum((0, 1))
+        return squares_over_seeds(self.j).sum(0)
 
     def split(self, size: int) -> Iterator[DenseBlock]:
         for j in self.j.split(size):

@@ -15,7 +15,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from linlap.jacobian.block import ParameterBlock, add_lower, gram_of_columns, mirrored, pieces
+from linlap.jacobian.block import ParameterBlock, add_lower, gram_of_columns, mirrored, pieces, squares_over_seeds
 from linlap.jacobian.gram import weighted_gram
 from linlap.linalg import each_product, is_faster, product
 
@@ -171,7 +171,7 @@ class OuterBlock(ParameterBlock):
     def square_sum(self) -> Tensor:
         if self.positions == 1:
             a, g = self.a[:, :, 0], self.g[:, :, :, 0]
-            powers = g.square().sum(1)  # [n, k, o]
+            powers = squares_over_seeds(g)  # [n, k, o]
             left, right = powers.permute(1, 2, 0), a.square().transpose(0, 1)
             return self.as_entries(each_product(left, right))
         k, _, o, i = self.sizes

@@ -37,7 +37,7 @@ from linlap.network.inputs import (
 from linlap.network.memory import default_budget, require
 from linlap.network.pullback import pull_back, sample_jacobian
 from linlap.network.snapshot import check_dtypes, choose, outlines, places, private_copy, tables, unwrapped
-from linlap.network.tape import Call, Recorder, TapedBlocks, biases_of
+from linlap.network.tape import Call, Recorder, Tape, TapedBlocks, biases_of
 from linlap.types import Inputs, Params
 
 Seeds = Tensor | Callable[[Tensor], Tensor] | None
@@ -195,8 +195,7 @@ class Network:
         whatever the seeds, and for each seed. Remembered for each shape of input."""
         kind = tuple(t.shape[1:] for t in tensors_of(x))
         if kind not in self._numbers_of_kind:
-            with self._grad_mode(), self._recorder.recording(1) as tape:
-                f = self._run(take(x, 0, 1)).detach()
+            f, tape = self._taped(take(x, 0, 1))
             parts = _collect(tape.calls, [f.new_zeros(c.output[0], 1, *c.output[1:]) for c in tape.calls], 1)
             known = [part for name, part in parts.items() if name not in self._opaque | tape.unreadable]
             blocks = [rule(g).numbers for part in known for rule, g in part]
@@ -242,10 +241,12 @@ class Network:
         # The first one comes again at the end, so that sorting them moves rows even where the data are in order.
         picks = torch.linspace(0, count(x) - 1, min(count(x), 4)).long().tolist()
         few = map_tensors(x, lambda t: t[[*picks, 0]])
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []), torch.no_grad():
-            f, again, alone = self._run(few), self._run(few), self._run_alone(few)
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            with torch.no_grad():
+                f, alone = self._run(few), self._run_alone(few)
+            again, tape = self._taped(few)
         self._finite(f)
-        if not _close(f, again):
+        if not _close(f, again.detach()):
             raise InputError(
                 "the model gives different outputs for the same input in evaluation mode; remove what is random "
                 "in its forward pass (functional dropout or noise that ignores `training`)."
@@ -255,7 +256,7 @@ class Network:
                 "the model's output for one input depends on the others in its batch (batch statistics in "
                 "evaluation mode?); use running statistics, or normalise within an input."
             )
-        self._opaque |= self._unexplained(few)
+        self._opaque |= self._unexplained(few, again, tape)
         self.outputs_per_input, self._alone = f.shape[1], count(x) == 1
 
     def _run_alone(self, x: Inputs) -> Tensor | None:
@@ -265,13 +266,11 @@ class Network:
         except InputError:
             return None
 
-    def _unexplained(self, x: Inputs) -> frozenset[str]:
+    def _unexplained(self, x: Inputs, f: Tensor, tape: Tape) -> frozenset[str]:
         """Parameters whose taps do not add up to autograd's own vjp, or whose rows belong to other inputs."""
-        with self._grad_mode(), self._recorder.recording(count(x)) as tape:
-            f = self._run(x)
         tapped = {name for call in tape.calls for name in call.rules}
         self._opaque = frozenset(name for name in self.names if name not in tapped or name in tape.unreadable)
-        wrong = self._disagreeing(x, f.detach())
+        wrong = self._disagreeing(x, f, tape)
         if wrong:
             warnings.warn(
                 f"the layer calls that use {', '.join(sorted(wrong))} do not account for all of the gradient "
@@ -282,17 +281,18 @@ class Network:
             )
         return self._opaque | wrong
 
-    def _disagreeing(self, x: Inputs, f: Tensor) -> frozenset[str]:
+    def _disagreeing(self, x: Inputs, f: Tensor, tape: Tape) -> frozenset[str]:
         """One seed for all inputs is pulled back as taps and by autograd, and one for each input alone as taps."""
         known = [name for name in self.names if name not in self._opaque]
         if not known:
             return frozenset()
         everywhere = torch.cos(torch.arange(f.numel(), dtype=f.dtype, device=f.device) + 0.5).reshape(f.shape)
         alone = torch.eye(len(f), dtype=f.dtype, device=f.device).unsqueeze(-1) * everywhere.unsqueeze(1)
-        truth = self._autograd_vjp(x, everywhere)
-        blocks = self._linearize(x, torch.cat([everywhere.unsqueeze(1), alone], dim=1), only=known).jacobian.blocks
+        truth = self._gradients(f, everywhere)
+        seeds = torch.cat([everywhere.unsqueeze(1), alone], dim=1)
+        blocks = self._blocks(x, f, tape, seeds, known).jacobian.blocks
         # Some gradients are zero but for rounding, which is as small as the network's others allow.
-        floor = max(float(g.abs().max()) for g in truth.values()) * 10 * torch.finfo(f.dtype).eps
+        floor = max(map(_largest, truth.values())) * 10 * torch.finfo(f.dtype).eps
         return frozenset(name for name in known if not _adds_up(blocks, name, truth[name].flatten(), floor))
 
     # The work
@@ -332,16 +332,21 @@ class Network:
             raise NotFiniteError("the model's outputs have NaN or infinite entries for these inputs.")
         return f
 
-    def _linearize(
-        self, x: Inputs, seeds: Seeds, *, only: list[str] | None = None, once: bool = False
+    def _taped(self, x: Inputs) -> tuple[Tensor, Tape]:
+        """f with its graph, and what known layers were called on."""
+        with self._grad_mode(), self._recorder.recording(count(x)) as tape:
+            return self._run(x), tape
+
+    def _linearize(self, x: Inputs, seeds: Seeds, *, once: bool = False) -> Linearization:
+        f, tape = self._taped(x)
+        return self._blocks(x, f, tape, _seeds(seeds, self._finite(f.detach())), self.names, once)
+
+    def _blocks(
+        self, x: Inputs, f: Tensor, tape: Tape, u: Tensor, names: list[str], once: bool = False
     ) -> Linearization:
-        names = self.names if only is None else only
-        n = count(x)
+        """The blocks of some parameters for seeds u, from a forward pass that was taped; its graph is used up."""
+        n, mean = count(x), f.detach()
         with self._grad_mode():
-            with self._recorder.recording(n) as tape:
-                f = self._run(x)
-            mean = self._finite(f.detach())
-            u = _seeds(seeds, mean)
             calls = [call for call in tape.calls if any(name in names for name in call.rules)]
             parts = _collect(calls, pull_back(f, u, calls), n)
             settled = self._opaque | tape.unreadable
@@ -355,9 +360,14 @@ class Network:
     def _autograd_vjp(self, x: Inputs, u: Tensor) -> Params:
         with self._grad_mode():
             f = self._run(x)
-            if not f.requires_grad:
-                return {name: torch.zeros_like(p) for name, p in self.theta.items()}
-            found = torch.autograd.grad(f, list(self.theta.values()), u, allow_unused=True)
+        return self._gradients(f, u)
+
+    def _gradients(self, f: Tensor, u: Tensor) -> Params:
+        """∂(u·f)/∂θ by autograd; the graph is kept."""
+        if not f.requires_grad:
+            return {name: torch.zeros_like(p) for name, p in self.theta.items()}
+        with self._grad_mode():
+            found = torch.autograd.grad(f, list(self.theta.values()), u, allow_unused=True, retain_graph=True)
         return {
             name: torch.zeros_like(p) if g is None else g.detach()
             for (name, p), g in zip(self.theta.items(), found, strict=True)
@@ -400,5 +410,11 @@ def _tolerance(dtype: torch.dtype) -> float:
 
 
 def _close(one: Tensor, other: Tensor, floor: float = 1e-30) -> bool:
-    scale = torch.maximum(one.abs().max(), other.abs().max())
-    return bool((one - other).abs().max() <= _tolerance(one.dtype) * scale + floor)
+    scale = max(_largest(one), _largest(other))
+    return _largest(one - other) <= _tolerance(one.dtype) * scale + floor
+
+
+def _largest(t: Tensor) -> float:
+    """max |t|, without a copy as large as t; NaN if there is one."""
+    low, high = torch.aminmax(t)
+    return float(torch.maximum(-low, high))
