@@ -8,6 +8,8 @@ from linlap import metrics, ood
 from linlap.curvature import Diagonal, Full, Kron, LowRank
 from linlap.errors import InputError, LinlapError, LinlapWarning, MemoryBudgetError, NotFiniteError
 from linlap.fit import laplace
+from linlap.gp import gaussian_process
+from linlap.inducing import Everything, Sparse, Subset, TopM
 from linlap.integrators import Exact, GaussHermite, LaplaceBridge, MonteCarlo, Probit
 from linlap.io import load, save
 from linlap.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Poisson
@@ -25,6 +27,7 @@ __all__ = [
     "Bernoulli",
     "Categorical",
     "Diagonal",
+    "Everything",
     "Exact",
     "Full",
     "GaussHermite",
@@ -43,6 +46,10 @@ __all__ = [
     "Poisson",
     "Prior",
     "Probit",
+    "Sparse",
+    "Subset",
+    "TopM",
+    "gaussian_process",
     "laplace",
     "load",
     "metrics",

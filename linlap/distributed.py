@@ -13,9 +13,14 @@ from linlap import tree
 T = TypeVar("T")
 
 
+def world_size() -> int:
+    """How many processes share the work."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
 def sum_over_processes(value: T) -> T:
     """The sum of a tree of tensors and numbers over the processes of `torch.distributed`; alone, the value itself."""
-    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size() == 1:
+    if world_size() == 1:
         return value
 
     def reduced(leaf: Tensor | float, _: Tensor | float) -> Tensor | float:

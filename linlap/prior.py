@@ -66,6 +66,19 @@ class Prior:
             )
         return dict(zip(shapes, value.split(sizes), strict=True))
 
+    def groups(self, shapes: Mapping[str, torch.Size], device: torch.device) -> list[tuple[tuple[str, ...], Tensor]]:
+        """Parameters that share one number, with it; and by themselves those with one an entry `[p]`."""
+        values = self.by_parameter(shapes, device)
+        found: dict[str, list[str]] = {}
+        for name, value in values.items():
+            found.setdefault(name if value.ndim else f"key {self._key(name)}", []).append(name)
+        return [(tuple(names), values[names[0]]) for names in found.values()]
+
+    def _key(self, name: str) -> str:
+        """The longest key of a mapping that fits a parameter; "" without a mapping."""
+        keys = self.precision if isinstance(self.precision, Mapping) else ()
+        return max((key for key in keys if not key or _fits(key, name)), key=len, default="")
+
     def _check_names(self, shapes: Mapping[str, torch.Size]) -> None:
         if not isinstance(self.precision, Mapping):
             return
@@ -80,12 +93,12 @@ class Prior:
     def _named(self, name: str, shape: torch.Size, device: torch.device) -> Tensor:
         if not isinstance(self.precision, Mapping):
             raise TypeError("only for mappings")
-        fitting = [key for key in self.precision if not key or _fits(key, name)]
-        if not fitting:
+        key = self._key(name)
+        if key not in self.precision:
             raise InputError(
                 f"the prior has no precision for {name!r}; add that name, its module's, or '' for all others."
             )
-        value = _as_tensor(self.precision[max(fitting, key=len)], device)
+        value = _as_tensor(self.precision[key], device)
         if value.numel() == 1:
             return value.reshape(())
         if value.shape != shape:

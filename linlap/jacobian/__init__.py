@@ -4,6 +4,7 @@ from linlap.jacobian.block import Block, ParameterBlock, gram_of_columns
 from linlap.jacobian.covariance import covariance, whitened
 from linlap.jacobian.dense import DenseBlock
 from linlap.jacobian.jacobian import Jacobian
+from linlap.jacobian.kernel import kernel, numbers, own_kernel, settled, weighted_kernel
 from linlap.jacobian.lookup import LookupBlock
 from linlap.jacobian.outer import LazyRows, OuterBlock
 
@@ -17,5 +18,10 @@ __all__ = [
     "ParameterBlock",
     "covariance",
     "gram_of_columns",
+    "kernel",
+    "numbers",
+    "own_kernel",
+    "settled",
+    "weighted_kernel",
     "whitened",
 ]

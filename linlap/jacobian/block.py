@@ -62,6 +62,10 @@ class Block(ABC):
         """The same block in pieces of at most `size` inputs."""
 
     @abstractmethod
+    def seed(self: S, index: int) -> S:
+        """The rows of one seed, `[n, 1, p]`."""
+
+    @abstractmethod
     def to(self: S, dtype: torch.dtype) -> S:
         """The same block in another dtype."""
 

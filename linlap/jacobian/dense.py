@@ -47,6 +47,9 @@ class DenseBlock(ParameterBlock):
         for j in self.j.split(size):
             yield DenseBlock(j, self.shape)
 
+    def seed(self, index: int) -> DenseBlock:
+        return DenseBlock(self.j[:, index : index + 1], self.shape)
+
     def to(self, dtype: torch.dtype) -> DenseBlock:
         return DenseBlock(self.j.to(dtype), self.shape)
 

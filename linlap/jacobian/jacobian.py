@@ -73,7 +73,11 @@ class Jacobian(Block):
 
     def split(self, size: int) -> Iterator[Jacobian]:
         for parts in zip(*[block.split(size) for block in self.blocks.values()], strict=True):
-            yield Jacobian.of(dict(zip(self.shapes, parts, strict=True)))
+            yield replace(Jacobian.of(dict(zip(self.shapes, parts, strict=True))), biases=self.biases)
+
+    def seed(self, index: int) -> Jacobian:
+        blocks = {name: block.seed(index) for name, block in self.blocks.items()}
+        return replace(Jacobian.of(blocks), biases=self.biases)
 
     def to(self, dtype: torch.dtype) -> Jacobian:
         return Jacobian.of({name: block.to(dtype) for name, block in self.blocks.items()})

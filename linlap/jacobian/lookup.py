@@ -64,6 +64,9 @@ class LookupBlock(ParameterBlock):
         for index, g, counted in zip(self.index.split(size), self.g.split(size), self.counted.split(size), strict=True):
             yield LookupBlock(index, g, self.shape, counted)
 
+    def seed(self, index: int) -> LookupBlock:
+        return LookupBlock(self.index, self.g[:, index : index + 1], self.shape, self.counted)
+
     def to(self, dtype: torch.dtype) -> LookupBlock:
         return LookupBlock(self.index, self.g.to(dtype), self.shape, self.counted)
 

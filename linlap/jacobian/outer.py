@@ -104,6 +104,9 @@ class OuterBlock(ParameterBlock):
         for a, g in zip(self.inputs.split(size), self.g.split(size), strict=True):
             yield OuterBlock(a, g, self.shape, self.flip)
 
+    def seed(self, index: int) -> OuterBlock:
+        return OuterBlock(self.inputs, self.g[:, index : index + 1], self.shape, self.flip)
+
     def to(self, dtype: torch.dtype) -> OuterBlock:
         return OuterBlock(self.inputs.to(dtype), self.g.to(dtype), self.shape, self.flip)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -66,6 +66,23 @@ def count(x: Inputs) -> int:
 
 def take(x: Inputs, start: int, stop: int) -> Inputs:
     return map_tensors(x, lambda t: t[start:stop])
+
+
+def cat(parts: Sequence[Inputs]) -> Inputs:
+    """Several batches of one form as one; what is no tensor is taken from the first."""
+
+    def joined(values: Sequence[Any]) -> Any:
+        return torch.cat(list(values)) if isinstance(values[0], Tensor) else values[0]
+
+    first = parts[0]
+    try:
+        if isinstance(first, Tensor):
+            return joined(parts)
+        if isinstance(first, Mapping):
+            return {key: joined([part[key] for part in parts]) for key in first}
+        return tuple(joined(values) for values in zip(*parts, strict=True))
+    except (RuntimeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"the inputs cannot be put together: {error}; pad them to one shape.") from error
 
 
 def arguments(model: nn.Module, x: Inputs) -> tuple[tuple[Any, ...], dict[str, Any]]:

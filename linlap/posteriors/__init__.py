@@ -1,5 +1,6 @@
 """Posteriors: what is believed after the data, ready to be asked about inputs."""
 
+from linlap.posteriors.function import FunctionPosterior, Projection
 from linlap.posteriors.weight import WeightPosterior, as_prior
 
-__all__ = ["WeightPosterior", "as_prior"]
+__all__ = ["FunctionPosterior", "Projection", "WeightPosterior", "as_prior"]

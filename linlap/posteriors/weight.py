@@ -116,7 +116,7 @@ class WeightPosterior:
 
     def sample(self, k: int, generator: torch.Generator | None = None) -> Params:
         """k weight vectors, by parameter name, each `[k, *shape]`."""
-        _check_count(k)
+        check_count(k)
         noise = torch.randn(k, self.network.size, generator=generator, dtype=torch.float64, device=self.network.device)
         return self._named(self._deviations(noise) + self.network.vector().double())
 
@@ -126,7 +126,7 @@ class WeightPosterior:
         Function i is the same function in every call with the same seed, however the inputs are split over
         calls: what Thompson sampling needs.
         """
-        _check_count(k)
+        check_count(k)
         network = self.network
         network.prepare(x)
         size = self._item * k * network.size
@@ -178,7 +178,7 @@ class WeightPosterior:
         )
 
 
-def _check_count(k: Any) -> None:
+def check_count(k: Any) -> None:
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise InputError(f"k={k!r}; pass a positive number of samples, for instance 10.")
 
@@ -186,6 +186,3 @@ def _check_count(k: Any) -> None:
 def as_prior(prior: Any) -> Prior:
     """A Prior from itself, or from a precision."""
     return prior if isinstance(prior, Prior) else Prior(prior)
-
-
-__all__ = ["WeightPosterior", "as_prior"]

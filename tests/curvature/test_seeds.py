@@ -10,8 +10,8 @@ from torch import Tensor
 
 import linlap as ll
 from linlap.data import as_batches
-from linlap.fit import DataSweep
 from linlap.jacobian import Jacobian
+from linlap.sweep import DataSweep
 from tests.checks import close
 from tests.truth import truth_of
 

@@ -1,0 +1,276 @@
+"""A Gaussian process over the outputs of the linear model: the posterior of its weights, seen in function space."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linlap import tree
+from linlap.curvature import Totals
+from linlap.data import as_batches
+from linlap.errors import InputError
+from linlap.inducing import Everything, Inducing
+from linlap.jacobian import Jacobian, own_kernel, settled
+from linlap.likelihoods import Likelihood
+from linlap.network import Network
+from linlap.network.inputs import count, take
+from linlap.network.memory import default_budget, require
+from linlap.posteriors.conditioning import Conditioning, Exact, Projected
+from linlap.posteriors.gather import chosen, projected
+from linlap.posteriors.points import Groups, Points, kernel_under
+from linlap.posteriors.weight import as_prior, check_count
+from linlap.prior import Prior
+from linlap.types import Gaussian, Inputs
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """All data, seen through inducing inputs under the prior `base`: R R ᵀ is the kernel of those, `seen` is
+    R⁻¹ (Σ k Λ kᵀ) R⁻ᵀ, a sum over data; both `[G, m, m]` in float64."""
+
+    base: Prior
+    root: Tensor
+    seen: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionPosterior:
+    """q(f) = GP(f(x; θ*), k_q) for the network linearised at θ*.
+
+    `coupled` outputs covary, as they do in weight space; independent ones are a process each, with the diagonal of Λ.
+    `scale` multiplies the prior's precision, where a subset stands for more data.
+    """
+
+    network: Network
+    likelihood: Likelihood
+    inducing: Inducing
+    points: Points
+    prior: Prior
+    totals: Totals
+    scale: float = 1.0
+    projection: Projection | None = None
+
+    @property
+    def coupled(self) -> bool:
+        return self.points.coupled
+
+    @cached_property
+    def conditioning(self) -> Conditioning:
+        # Kept for calls in other modes: the evidence's derivative must not depend on which one came first.
+        with torch.inference_mode(False), torch.enable_grad():
+            return self._conditioned()
+
+    def _conditioned(self) -> Conditioning:
+        dtype, progress = self.network.dtype, self.points.progress
+        if self.projection is None:
+            return Exact.of(self.points.gram(self._groups), dtype, progress)
+        ratio = self._ratio(self.projection.base)
+        return Projected.of(self.projection.root / ratio.sqrt(), self.projection.seen / ratio, dtype, progress)
+
+    @cached_property
+    def _groups(self) -> Groups:
+        groups = self.prior.groups(self.network.shapes, self.network.device)
+        return [(names, precision * self.scale) for names, precision in groups]
+
+    def _ratio(self, base: Prior) -> Tensor:
+        """The one number by which this prior's precision is another's."""
+        ours, theirs = (p.by_parameter(self.network.shapes, self.network.device) for p in (self.prior, base))
+        ratios = {name: ours[name] / theirs[name] for name in ours}
+        first = next(iter(ratios.values())).flatten()[0]
+        if not all(torch.allclose(ratio, first.expand_as(ratio), rtol=1e-12) for ratio in ratios.values()):
+            raise InputError(
+                f"{self.prior} is no multiple of {base}, under which the data were projected on the inducing inputs; "
+                "pass that prior to ll.gaussian_process, or use ll.Everything() or ll.Subset(…)."
+            )
+        return first
+
+    def prepare(self) -> FunctionPosterior:
+        """Make the kernel and its factor now; returns the posterior."""
+        _ = self.conditioning
+        return self
+
+    @property
+    def temperature(self) -> Tensor:
+        return torch.as_tensor(self.prior.temperature, dtype=torch.float64).to(self.network.device)
+
+    def with_prior(self, prior: Prior | float) -> FunctionPosterior:
+        """The posterior under another prior: no pass over the data; kernels known by group of parameters are reused."""
+        prior = as_prior(prior)
+        prior.by_parameter(self.network.shapes, self.network.device)  # says now if it does not fit
+        changed = replace(self, prior=prior)
+        if self.projection is not None:
+            changed._ratio(self.projection.base)
+        return changed
+
+    def update(self, data: Any, *, batch_size: int = 256) -> FunctionPosterior:
+        """The posterior after more data: the same as a fit on all of them with the same inducing inputs."""
+        batches = as_batches(data, batch_size, self.network.device)
+        if self.projection is not None:
+            groups = self.projection.base.groups(self.network.shapes, self.network.device)
+            with torch.inference_mode(False), torch.no_grad():
+                more, totals = projected(self.points, groups, self.projection.root, batches, self.likelihood)
+            projection = replace(self.projection, seen=self.projection.seen + more)
+            return replace(self, projection=projection, totals=tree.add(self.totals, totals)).prepare()
+        if not isinstance(self.inducing, Everything):
+            raise InputError(
+                f"{self.inducing} was chosen from the data there were; fit anew on all data, or use ll.Sparse(M), "
+                "which takes more."
+            )
+        x, fits, _ = chosen(self.network, batches, self.likelihood, self.inducing, self.points.progress)
+        totals = tree.add(self.totals, Totals(len(fits), float(fits.sum())))
+        return replace(self, points=self.points.extended(x), totals=totals).prepare()
+
+    # Predictions
+
+    def latent(self, x: Inputs, *, diagonal: bool = False, joint: bool = False, memory: int | None = None) -> Gaussian:
+        """The law of f(x): mean `[n, C]`, covariance `[n, C, C]`.
+
+        `diagonal=True` gives variances `[n, C]` only; `joint=True` covariances between inputs too, `[n, C, n, C]`.
+        `memory` bounds the bytes a batch of inputs may take.
+        """
+        if diagonal and joint:
+            raise InputError("diagonal=True and joint=True exclude each other; joint covariances are full.")
+        if joint:
+            return self._joint(x)
+        self.network.prepare(x)
+        means, covs = [], []
+        for part in self._parts(x, memory):
+            mean, features = self._at(part)
+            means.append(mean)
+            covs.append(self._marginal(features, diagonal) * self.temperature.to(mean.dtype))
+        return Gaussian(torch.cat(means), torch.cat(covs))
+
+    def _parts(self, x: Inputs, memory: int | None) -> Iterator[Inputs]:
+        """Few enough inputs at a time for their features and for three kernels with all points."""
+        c = self.network.outputs_per_input
+        each = 3 * self.points.rows * c * torch.finfo(self.network.dtype).bits // 8
+        budget = default_budget(self.network.device) if memory is None else memory
+        size = min(self.network.batch_for(x, memory=memory), max(1, budget // each))
+        for start in range(0, count(x), size):
+            yield take(x, start, start + size)
+
+    def _at(self, x: Inputs) -> tuple[Tensor, Jacobian]:
+        with torch.no_grad():
+            lin = self.network.linearize(x, once=True)
+            return lin.mean, settled(lin.jacobian, self.coupled)
+
+    def _marginal(self, features: Jacobian, diagonal: bool) -> Tensor:
+        n, c = features.rows
+        weights = {name: precision.reciprocal() for names, precision in self._groups for name in names}
+        alone = diagonal or not self.coupled
+        cov = own_kernel(features, weights, alone)
+        for sign, v in self.conditioning.corrections(self.points.cross(self._groups, features)):
+            if not self.coupled:
+                cov = cov + sign * v.square().sum(1).mT
+            elif diagonal:
+                cov = cov + sign * v[0].square().sum(0).view(n, c)
+            else:
+                each = v[0].view(-1, n, c).transpose(0, 1)  # [n, rows, c]
+                cov = cov + sign * (each.mT @ each)
+        if alone:
+            cov = cov.clamp_min(0)  # the difference of large numbers, where little variance is left
+            return cov if diagonal else cov.diag_embed()
+        lacking = cov.diagonal(dim1=1, dim2=2).clamp_max(0)
+        return cov - lacking.diag_embed()
+
+    def _joint(self, x: Inputs) -> Gaussian:
+        self.network.prepare(x)
+        n, c, item = count(x), self.network.outputs_per_input, torch.finfo(self.network.dtype).bits // 8
+        needed = item * ((2 * self.points.rows * n * c) + 4 * (n * c) ** 2) + n * self.network.bytes_per_input(x)
+        require(needed, self.network.device, f"a joint covariance of {n} inputs", "Pass fewer inputs at a time.")
+        mean, features = self._at(x)
+        cov = kernel_under(self._groups, features, features, self.coupled)
+        for sign, v in self.conditioning.corrections(self.points.cross(self._groups, features)):
+            cov = cov + sign * (v.mT @ v)
+        whole = cov[0].view(n, c, n, c) if self.coupled else cov.permute(1, 2, 0).diag_embed().permute(0, 2, 1, 3)
+        return Gaussian(mean, whole * self.temperature.to(mean.dtype))
+
+    def sample_functions(self, x: Inputs, k: int, *, seed: int = 0, memory: int | None = None) -> Tensor:
+        """k functions drawn from the process, at x, `[k, n, C]`.
+
+        Function i is the same function in every call with the same seed, however the inputs are split over
+        calls: what Thompson sampling needs.
+        """
+        check_count(k)
+        self.network.prepare(x)
+        deviations = self._deviations(k, seed) * self.temperature.sqrt().to(self.network.dtype)
+        done = []
+        for part in self._parts(x, memory):
+            mean, features = self._at(part)
+            if self.coupled:
+                done.append(mean + features.jvp(deviations[0]))
+            else:
+                each = [features.seed(c).jvp(w)[..., 0] for c, w in enumerate(deviations)]
+                done.append(mean + torch.stack(each, dim=-1))
+        return torch.cat(done, dim=1)
+
+    def _deviations(self, k: int, seed: int) -> Tensor:
+        """k weight vectors less θ* `[G, k, P]`: drawn from the prior, and corrected for what the data say."""
+        network, g = self.network, self.points.groups
+        size = 3 * g * k * network.size * torch.finfo(network.dtype).bits // 8
+        require(size, network.device, f"{k} functions of {g} × {network.size} weights", "Pass a smaller k.")
+        generator = torch.Generator(network.device).manual_seed(seed)
+        drawn: list[Tensor] = []
+        noise: list[Tensor] = []
+        for _ in range(k):  # one after the other, so that how many are asked for does not change which they are
+            for place, size in ((drawn, network.size), (noise, self.points.rows)):
+                place.append(torch.randn(g, size, generator=generator, dtype=torch.float64, device=network.device))
+        with torch.no_grad():
+            root = self._prior_variances().sqrt()
+            weights = (torch.stack(drawn, 1) * root).to(network.dtype)
+            values = self._values(weights)
+            coefficients = self.conditioning.coefficients(values, torch.stack(noise, 2).to(network.dtype))
+            return weights + self._pulled_back(coefficients) * root.square().to(network.dtype)
+
+    def _prior_variances(self) -> Tensor:
+        values = {name: precision.reciprocal() for names, precision in self._groups for name in names}
+        return torch.cat([values[name].expand(shape.numel()) for name, shape in self.network.shapes.items()])
+
+    def _values(self, weights: Tensor) -> Tensor:
+        """F w for weights `[G, k, P]`, as `[G, rows, k]`."""
+        parts = []
+        for tile in self.points.tiles():
+            if self.coupled:
+                parts.append(tile.jvp(weights[0]).flatten(1).mT.unsqueeze(0))
+            else:
+                parts.append(torch.stack([tile.seed(c).jvp(w)[..., 0].mT for c, w in enumerate(weights)]))
+        return torch.cat(parts, dim=1)
+
+    def _pulled_back(self, coefficients: Tensor) -> Tensor:
+        """Fᵀ b for b `[G, rows, k]`, as `[G, k, P]`."""
+        g, _, k = coefficients.shape
+        total = coefficients.new_zeros(g, k, self.network.size)
+        start = 0
+        for tile in self.points.tiles():
+            n, r = tile.rows
+            stop = start + (n * r if self.coupled else n)
+            for c in range(g):
+                block, seeds = (tile, r) if self.coupled else (tile.seed(c), 1)
+                for index in range(k):
+                    total[c, index] += block.vjp(coefficients[c, start:stop, index].reshape(n, seeds))
+            start = stop
+        return total
+
+    # Evidence
+
+    def log_evidence(self) -> Tensor:
+        """log p(D) of the linear model by Laplace's method, differentiable in the prior's precision: of the subset
+        alone where only that was used. The temperature plays no part."""
+        fit = torch.as_tensor(self.totals.log_likelihood, dtype=torch.float64, device=self.network.device)
+        by_parameter = {name: precision for names, precision in self._groups for name in names}
+        penalty = torch.zeros((), dtype=torch.float64, device=self.network.device)
+        for name, p in self.network.theta.items():
+            penalty = penalty + (by_parameter[name] * p.detach().double().flatten().square()).sum()
+        return fit - 0.5 * (penalty + self.conditioning.logdet())
+
+    def __repr__(self) -> str:
+        kind = "coupled" if self.coupled else "independent"
+        return (
+            f"FunctionPosterior({type(self.likelihood).__name__}, {self.inducing}, {kind} outputs, "
+            f"{self.totals.count} data, {self.prior}, {self.points.said})"
+        )

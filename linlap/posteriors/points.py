@@ -1,0 +1,198 @@
+"""Inputs a Gaussian process knows, their features, and kernels with them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from linlap.jacobian import Jacobian, kernel, numbers, settled, weighted_kernel
+from linlap.likelihoods import Likelihood
+from linlap.network import Network
+from linlap.network.inputs import cat, count, take
+from linlap.network.memory import available, readable
+from linlap.types import Inputs
+
+Groups = Sequence[tuple[tuple[str, ...], Tensor]]
+"""Parameters that share a prior precision, with it; or one parameter with one an entry."""
+Root = Callable[[Tensor], Tensor]
+Contract = Callable[[Jacobian, Jacobian], Tensor]
+
+_TILE_ON_A_CPU, _TILE_ON_A_GPU = 8 << 20, 256 << 20
+"""Bytes of a kernel between two tiles: in a CPU's cache, and enough to fill a GPU."""
+
+
+def root_of(likelihood: Likelihood, coupled: bool) -> Root:
+    """S `[n, C, r]` of f with S Sᵀ = Λ; for independent outputs the root of Λ's diagonal."""
+
+    def diagonal(f: Tensor) -> Tensor:
+        return likelihood.hessian_sqrt(f).square().sum(-1).sqrt().diag_embed()
+
+    return likelihood.hessian_sqrt if coupled else diagonal
+
+
+def kernel_under(groups: Groups, one: Jacobian, other: Jacobian, coupled: bool) -> Tensor:
+    """J P0⁻¹ J′ᵀ: `[1, n·r, m·q]` or `[r, n, m]`."""
+    total: Tensor | None = None
+    for names, precision in groups:
+        if precision.ndim:
+            part = weighted_kernel(one, other, names[0], precision.reciprocal(), coupled)
+        else:
+            part = kernel(one, other, names, coupled) / precision.to(one.like.dtype)
+        total = part if total is None else total + part
+    if total is None:
+        raise ValueError("a prior without parameters")
+    return total
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """m inputs x and the features of their outputs: Sᵀ J for a root S of Λ, or J itself.
+
+    Features are kept where they fit into a quarter of the free memory, and made again for every use where they do not.
+    """
+
+    network: Network
+    x: Inputs
+    coupled: bool
+    root: Root | None = None
+    progress: bool = True
+    _grams: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
+    """Kernels with unit prior among the points, by group of parameters: made once, whatever the number of priors."""
+
+    def __len__(self) -> int:
+        return count(self.x)
+
+    @cached_property
+    def _first(self) -> Jacobian:
+        return self._features(take(self.x, 0, 1))
+
+    @property
+    def seeds_each(self) -> int:
+        """r: rows for each point."""
+        return self._first.rows[1]
+
+    @property
+    def groups(self) -> int:
+        """How many kernels there are side by side: one, or one an output."""
+        return 1 if self.coupled else self.seeds_each
+
+    @property
+    def rows(self) -> int:
+        """The rows of a kernel with these points."""
+        return len(self) * (self.seeds_each if self.coupled else 1)
+
+    @property
+    def bytes(self) -> int:
+        """What the features take."""
+        return numbers(self._first) * len(self) * self._first.like.element_size()
+
+    @cached_property
+    def keeps(self) -> bool:
+        return self.bytes <= available(self.network.device) // 4
+
+    @property
+    def said(self) -> str:
+        """What is kept, in words."""
+        kept = "kept" if self.keeps else "too large to keep, made again for each prediction"
+        return f"features of {len(self)} inputs {kept} ({readable(self.bytes)})"
+
+    def tile_size(self) -> int:
+        item = self._first.like.element_size()
+        budget = _TILE_ON_A_GPU if self.network.device.type == "cuda" else _TILE_ON_A_CPU
+        pair = self.seeds_each ** (2 if self.coupled else 1) * item
+        return max(1, min(math.isqrt(budget // pair), len(self)))
+
+    @cached_property
+    def _kept(self) -> tuple[Jacobian, ...]:
+        return tuple(self._made("linearising at the inducing inputs"))
+
+    def tiles(self) -> Iterator[Jacobian]:
+        """Features of all points in order, a few at a time."""
+        yield from self._kept if self.keeps else self._made(None)
+
+    def _made(self, goal: str | None) -> Iterator[Jacobian]:
+        size = min(self.tile_size(), self.network.batch_for(self.x, seeds=self.seeds_each))
+        starts = range(0, len(self), size)
+        for start in tqdm(starts, goal, leave=False, delay=1.0, disable=goal is None or not self.progress):
+            yield self._features(take(self.x, start, start + size))
+
+    def _features(self, x: Inputs) -> Jacobian:
+        root = self.root
+        with torch.no_grad():
+            lin = self.network.linearize(x, None if root is None else lambda f: root(f).mT, once=True)
+            return settled(lin.jacobian, self.coupled)
+
+    def cross(self, groups: Groups, other: Jacobian) -> Tensor:
+        """The kernel with other inputs `[G, rows, columns]`."""
+        return torch.cat([kernel_under(groups, tile, other, self.coupled) for tile in self.tiles()], dim=1)
+
+    def gram(self, groups: Groups) -> Tensor:
+        """The kernel among the points in float64, `[G, rows, rows]`."""
+        parts = (self._part_of_gram(names, precision) for names, precision in groups)
+        total = next(parts)
+        for part in parts:
+            total = total + part
+        return total
+
+    def _part_of_gram(self, names: tuple[str, ...], precision: Tensor) -> Tensor:
+        if not precision.ndim:
+            return self._unit_gram(names).double() / precision
+        weights = precision.reciprocal()
+        return self._among(lambda one, other: weighted_kernel(one, other, names[0], weights, self.coupled)).double()
+
+    def _unit_gram(self, names: tuple[str, ...]) -> Tensor:
+        if names not in self._grams:
+            parts = [known for known in self._grams if set(known) <= set(names)]
+            if sum(map(len, parts)) == len(names):
+                self._grams[names] = torch.stack([self._grams[part] for part in parts]).sum(0)
+            else:
+                self._grams[names] = self._among(partial(self._kernel, names))
+        return self._grams[names]
+
+    def extended(self, x: Inputs) -> Points:
+        """These points and more; of the kernels that are known only what is new is made."""
+        whole = replace(self, x=cat([self.x, x]), _grams={})
+        for names, known in self._grams.items():
+            whole._grams[names] = whole._among(partial(self._kernel, names), known)
+        return whole
+
+    def _kernel(self, names: tuple[str, ...], one: Jacobian, other: Jacobian) -> Tensor:
+        return kernel(one, other, names, self.coupled)
+
+    def _among(self, contract: Contract, known: Tensor | None = None) -> Tensor:
+        """A symmetric kernel, one half of it contracted; its first rows and columns may be known."""
+        size, done = self.rows, 0 if known is None else known.shape[-1]
+        total = self._first.like.new_empty(self.groups, size, size)
+        if known is not None:
+            total[:, :done, :done] = known
+        bar = tqdm(total=1.0, desc="kernel", leave=False, delay=1.0, disable=not self.progress, bar_format=SHARE)
+        with bar:
+            start = 0
+            for one in self.tiles():
+                stop, left = start + self._rows_of(one), 0
+                for other in self.tiles() if stop > done else ():
+                    right = left + self._rows_of(other)
+                    part = contract(one, other)
+                    total[:, start:stop, left:right] = part
+                    if left < start:
+                        total[:, left:right, start:stop] = part.mT
+                    left = right
+                    if left >= stop:
+                        break
+                bar.update((stop**2 - start**2) / size**2)
+                start = stop
+        return total
+
+    def _rows_of(self, tile: Jacobian) -> int:
+        n, r = tile.rows
+        return n * r if self.coupled else n
+
+
+SHARE = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}"
+"""How bars look that count a share of the work."""
