@@ -3,7 +3,8 @@
 At a single position a block's share is (a a′ᵀ) ∘ (g g′ᵀ), and no Jacobian is formed; a bias that comes with its
 weight adds 1 to the first factor. With more positions either pairs of them are contracted, or Jacobians are formed
 and multiplied, whichever takes fewer multiplications. Kernels are "coupled", `[1, n·r, m·q]`, between all rows,
-or "independent", `[r, n, m]`, between rows of the same seed.
+or "independent", `[r, n, m]`, between rows of the same seed. Within, seeds come before inputs, `[r, n, q, m]`, so that
+what belongs to pairs of inputs lies along rows of memory.
 """
 
 from __future__ import annotations
@@ -45,15 +46,15 @@ def _is_bias_of(weight: OuterBlock, size: int) -> bool:
 
 def _settled(block: ParameterBlock, coupled: bool) -> ParameterBlock:
     if isinstance(block, OuterBlock) and _by_pairs(block, coupled):
-        return OuterBlock(block.a.contiguous(), _ordered(block.g, coupled), block.shape, block.flip)
+        return OuterBlock(block.a.contiguous(), _by_seed(block.g), block.shape, block.flip)
     if isinstance(block, LookupBlock) and _by_pairs(block, coupled):
-        return replace(block, g=_ordered(block.g, coupled))
-    return DenseBlock(_ordered(block.dense(), coupled), block.shape)
+        return replace(block, g=_by_seed(block.g))
+    return DenseBlock(_by_seed(block.dense()), block.shape)
 
 
-def _ordered(rows: Tensor, coupled: bool) -> Tensor:
-    """Rows `[n, r, ...]` lying in memory as the products want them: by input, or by seed."""
-    return rows.contiguous() if coupled else rows.transpose(0, 1).contiguous().transpose(0, 1)
+def _by_seed(rows: Tensor) -> Tensor:
+    """Rows `[n, r, ...]`, lying in memory by seed and then by input."""
+    return rows.transpose(0, 1).contiguous().transpose(0, 1)
 
 
 def _by_pairs(block: OuterBlock | LookupBlock, coupled: bool) -> bool:
@@ -78,24 +79,33 @@ def numbers(jacobian: Jacobian) -> int:
 
 def kernel(one: Jacobian, other: Jacobian, names: Sequence[str], coupled: bool) -> Tensor:
     """Σ over the named parameters of J J′ᵀ for settled Jacobians."""
-    (n, r), (m, q) = one.rows, other.rows
-    shape = (1, n * r, m * q) if coupled else (r, n, m)
-    total = one.like.new_zeros(shape)
+    total = _zeros(one, other, coupled)
     for name, bias in _paired(one, other, names):
         left, right = _alike(one.blocks[name], other.blocks[name])
-        _add(total, left, right, coupled, 0.0 if bias is None else 1.0)
-    return total
+        _add(total, left, right, 0.0 if bias is None else 1.0)
+    return _in_order(total)
 
 
 def weighted_kernel(one: Jacobian, other: Jacobian, name: str, weights: Tensor, coupled: bool) -> Tensor:
     """J diag(weights) J′ᵀ for one parameter whose entries have weights of their own `[p]`."""
-    shape = one.shapes[name]
-    left = DenseBlock(one.blocks[name].dense() * weights.to(one.like.dtype), shape)
-    right = DenseBlock(other.blocks[name].dense(), shape)
+    shape, total = one.shapes[name], _zeros(one, other, coupled)
+    left = DenseBlock(_by_seed(one.blocks[name].dense() * weights.to(one.like.dtype)), shape)
+    _add(total, left, DenseBlock(_by_seed(other.blocks[name].dense()), shape), 0.0)
+    return _in_order(total)
+
+
+def _zeros(one: Jacobian, other: Jacobian, coupled: bool) -> Tensor:
+    """`[r, n, q, m]` or `[r, n, m]`."""
     (n, r), (m, q) = one.rows, other.rows
-    total = one.like.new_zeros((1, n * r, m * q) if coupled else (r, n, m))
-    _add(total, left, right, coupled, 0.0)
-    return total
+    return one.like.new_zeros((r, n, q, m) if coupled else (r, n, m))
+
+
+def _in_order(total: Tensor) -> Tensor:
+    """As `[1, n·r, m·q]`, or as it is."""
+    if total.ndim == 3:
+        return total
+    r, n, q, m = total.shape
+    return total.permute(1, 0, 3, 2).reshape(1, n * r, m * q)
 
 
 def own_kernel(one: Jacobian, weights: Mapping[str, Tensor], diagonal: bool) -> Tensor:
@@ -137,40 +147,41 @@ def _alike(left: ParameterBlock, right: ParameterBlock) -> tuple[ParameterBlock,
     return DenseBlock(left.dense(), left.shape), DenseBlock(right.dense(), right.shape)
 
 
-def _add(total: Tensor, left: Block, right: Block, coupled: bool, shift: float) -> None:
+def _add(total: Tensor, left: Block, right: Block, shift: float) -> None:
     """Adds J J′ᵀ; `shift` is what a bias adds to the products of inputs."""
     if isinstance(left, DenseBlock) and isinstance(right, DenseBlock):
-        if coupled:
-            total[0].addmm_(left.j.flatten(0, 1), right.j.flatten(0, 1).mT)
+        j, h = left.j.transpose(0, 1), right.j.transpose(0, 1)
+        if total.ndim == 4:
+            _as_matrix(total).addmm_(j.flatten(0, 1), h.flatten(0, 1).mT)
         else:
-            total.baddbmm_(left.j.transpose(0, 1), right.j.permute(1, 2, 0))
+            total.baddbmm_(j, h.mT)
     elif isinstance(left, OuterBlock) and isinstance(right, OuterBlock):
         for k in range(left.sizes[0]):
             a = left.a[:, k].flatten(0, 1) @ right.a[:, k].flatten(0, 1).mT
             similar = a.view(len(left.a), left.positions, len(right.a), right.positions)
-            _add_pairs(total, similar.add_(shift), left.g[:, :, k], right.g[:, :, k], coupled)
+            _add_pairs(total, similar.add_(shift), left.g[:, :, k], right.g[:, :, k])
     elif isinstance(left, LookupBlock) and isinstance(right, LookupBlock):
         same = left.index[:, :, None, None] == right.index
-        _add_pairs(total, same.to(left.g.dtype), left.g, right.g, coupled)
+        _add_pairs(total, same.to(left.g.dtype), left.g, right.g)
     else:
         raise TypeError(f"no kernel between a {type(left).__name__} and a {type(right).__name__}")
 
 
-def _add_pairs(total: Tensor, similar: Tensor, g: Tensor, h: Tensor, coupled: bool) -> None:
+def _add_pairs(total: Tensor, similar: Tensor, g: Tensor, h: Tensor) -> None:
     """Adds Σ over positions of similar `[n, s, m, t]` times g·h, for g `[n, r, s, o]` and h `[m, q, t, o]`."""
-    (n, r, s, _), (m, q, t, _) = g.shape, h.shape
-    if s == t == 1:
-        a = similar[:, 0, :, 0]
-        if coupled:
-            products = (g.flatten(0, 2) @ h.flatten(0, 2).mT).view(n, r, m, q)
-            total.view(n, r, m, q).addcmul_(products, a[:, None, :, None])
-        else:
-            total.addcmul_(g[:, :, 0].transpose(0, 1) @ h[:, :, 0].permute(1, 2, 0), a)
-        return
-    if coupled:
-        products = (g.flatten(0, 2) @ h.flatten(0, 2).mT).view(n, r, s, m, q, t)
-        total.view(n, r, m, q).add_((products * similar[:, None, :, :, None]).sum((2, 5)))
+    g, h = g.transpose(0, 1).flatten(1, 2), h.transpose(0, 1).flatten(1, 2)  # [r, n·s, o], [q, m·t, o]
+    n, s, m, t = similar.shape
+    if total.ndim == 4:
+        products = (g.flatten(0, 1) @ h.flatten(0, 1).mT).view(len(g), n, s, len(h), m, t)
+        similar = similar.unsqueeze(2)
     else:
-        rows, columns = g.transpose(0, 1).flatten(1, 2), h.transpose(0, 1).flatten(1, 2)
-        products = (rows @ columns.mT).view(r, n, s, m, t)
-        total.add_((products * similar).sum((2, 4)))
+        products = (g @ h.mT).view(len(g), n, s, m, t)
+    if s == t == 1:
+        total.addcmul_(products.view(total.shape), similar.squeeze(-1).squeeze(1))
+    else:
+        total.add_((products * similar).sum((2, -1)))
+
+
+def _as_matrix(total: Tensor) -> Tensor:
+    r, n, q, m = total.shape
+    return total.view(r * n, q * m)

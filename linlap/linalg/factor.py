@@ -17,14 +17,19 @@ def symmetric(matrix: Tensor) -> Tensor:
     return 0.5 * (matrix + matrix.mT)
 
 
+def _require_finite(matrix: Tensor, what: str) -> None:
+    # The sum is finite if all entries are, but for overflow; it needs no mask as large as the matrix.
+    if not torch.isfinite(matrix.sum()) and not torch.isfinite(matrix).all():
+        raise NotFiniteError(f"the {what} of shape {tuple(matrix.shape)} has NaN or infinite entries.")
+
+
 def safe_cholesky(matrix: Tensor, what: str = "matrix") -> Tensor:
     """Lower Cholesky factor; a matrix that needs it gets the least jitter of a ladder, and a warning says how much."""
-    if not torch.isfinite(matrix).all():
-        raise NotFiniteError(f"the {what} of shape {tuple(matrix.shape)} has NaN or infinite entries.")
+    _require_finite(matrix, what)
     scale = matrix.diagonal(dim1=-2, dim2=-1).abs().mean().clamp_min(torch.finfo(matrix.dtype).tiny)
-    eye = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
     for step in _LADDER:
-        factor, info = torch.linalg.cholesky_ex(matrix + step * scale * eye if step else matrix)
+        shift = (step * scale).expand(matrix.shape[:-1]).diag_embed() if step else None
+        factor, info = torch.linalg.cholesky_ex(matrix if shift is None else matrix + shift)
         if not info.any():
             if step:
                 warnings.warn(
@@ -41,8 +46,7 @@ def safe_cholesky(matrix: Tensor, what: str = "matrix") -> Tensor:
 
 def safe_eigh(matrix: Tensor, what: str = "matrix") -> tuple[Tensor, Tensor]:
     """Eigenvalues, clamped at zero, and eigenvectors of positive semi-definite matrices `[..., p, p]`, in float64."""
-    if not torch.isfinite(matrix).all():
-        raise NotFiniteError(f"the {what} of shape {tuple(matrix.shape)} has NaN or infinite entries.")
+    _require_finite(matrix, what)
     values, vectors = torch.linalg.eigh(symmetric(matrix.double()))
     return values.clamp_min(0.0), vectors
 

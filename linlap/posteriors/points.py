@@ -142,7 +142,9 @@ class Points:
 
     def _part_of_gram(self, names: tuple[str, ...], precision: Tensor) -> Tensor:
         if not precision.ndim:
-            return self._unit_gram(names).double() / precision
+            unit = self._unit_gram(names)
+            part = unit.double()
+            return part / precision if part is unit or precision.requires_grad else part.div_(precision)
         weights = precision.reciprocal()
         return self._among(lambda one, other: weighted_kernel(one, other, names[0], weights, self.coupled)).double()
 
