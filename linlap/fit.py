@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from linlap.curvature import Kron, Structure
+from linlap.curvature import Kron, LowRank, Structure
 from linlap.data import as_batches
 from linlap.errors import InputError
 from linlap.likelihoods import Likelihood
@@ -49,8 +49,11 @@ def laplace(
         structure.bytes_needed(network.outlines, network.tables),
         network.device,
         f"{structure} over {network.size} weights",
-        "Pass structure=ll.Kron() or ll.Diagonal(), or choose fewer `parameters`, such as 'last'.",
+        "Pass a smaller structure (ll.Kron(), or ll.Diagonal(), the smallest), or choose fewer `parameters`, such as "
+        "'last'.",
     )
+    if seeds is not None and isinstance(structure, LowRank):
+        raise InputError(f"seeds={seeds} with {structure}, which has no use for seeds; leave them out.")
     batches = as_batches(data, batch_size, network.device)
     dense = structure.forms_dense_rows
     sweep = DataSweep(network, batches, likelihood, seeds=seeds, dense=dense, progress=progress)

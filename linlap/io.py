@@ -50,9 +50,16 @@ def save(posterior: WeightPosterior, path: str | os.PathLike[str]) -> None:
     }
     target = Path(path)
     partial = target.with_name(target.name + ".partial")
+    if target.is_dir() or not target.parent.is_dir():
+        wrong = "is a folder" if target.is_dir() else f"lies in a folder that does not exist ({target.parent})"
+        raise InputError(f"{target} {wrong}; pass the path of a file, such as 'posterior.safetensors'.")
     whole = {key: t.detach().cpu().contiguous().clone() for key, t in tensors.items()}
-    save_file(whole, partial, metadata={"linlap": json.dumps(header)})
-    os.replace(partial, target)
+    try:
+        save_file(whole, partial, metadata={"linlap": json.dumps(header)})
+        os.replace(partial, target)
+    except (OSError, SafetensorError) as error:
+        partial.unlink(missing_ok=True)
+        raise InputError(f"{target} cannot be written: {error}") from error
 
 
 def load(path: str | os.PathLike[str], model: nn.Module) -> WeightPosterior:
@@ -61,6 +68,10 @@ def load(path: str | os.PathLike[str], model: nn.Module) -> WeightPosterior:
     The weights it is about come from the file, so the model need not be trained; those it is not about, and
     buffers, must be the ones it was fitted with.
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"model is a {type(model).__name__}; pass a torch.nn.Module of the architecture that was saved."
+        )
     model = unwrapped(model)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     header, tensors = _read(Path(path), device)

@@ -49,6 +49,11 @@ class GLM:
     integrator: Integrator | None = None
     diagonal: bool = False
 
+    def __post_init__(self) -> None:
+        _check_posterior(self.posterior, "latent")
+        if self.integrator is not None and not isinstance(self.integrator, Integrator):
+            raise InputError(f"integrator={self.integrator!r}; pass an object such as ll.MonteCarlo(1000), or None.")
+
     def __call__(self, x: Inputs) -> td.Distribution:
         """The distribution of y at each input."""
         return self._integrator.predict(self.posterior.likelihood, self._latent(x))
@@ -77,6 +82,9 @@ class BNN:
     generator: torch.Generator | None = None
 
     def __post_init__(self) -> None:
+        _check_posterior(self.posterior, "sample")
+        if self.generator is not None and not isinstance(self.generator, torch.Generator):
+            raise InputError(f"generator={self.generator!r}; pass torch.Generator().manual_seed(…).")
         if isinstance(self.samples, bool) or not isinstance(self.samples, int) or self.samples < 1:
             raise InputError(f"samples={self.samples!r}; pass a positive number of weight samples, for instance 100.")
 
@@ -99,8 +107,21 @@ class MAP:
 
     posterior: NetworkPosterior
 
+    def __post_init__(self) -> None:
+        _check_posterior(self.posterior, "network")
+
     def __call__(self, x: Inputs) -> td.Distribution:
         return self.posterior.likelihood.observe(self.posterior.network.outputs(x))
 
     def moments(self, x: Inputs) -> Moments:
         return moments_of_samples(self.posterior.likelihood, self.posterior.network.outputs(x).unsqueeze(0))
+
+
+def _check_posterior(posterior: object, needs: str) -> None:
+    """That it is a posterior at all, and knows what the predictive asks of it."""
+    if not hasattr(posterior, "likelihood"):
+        raise InputError(f"a {type(posterior).__name__} is no posterior; pass what ll.laplace returned.")
+    if not hasattr(posterior, needs):
+        raise InputError(
+            f"a {type(posterior).__name__} has no {needs}; this predictive needs a posterior over weights."
+        )

@@ -115,9 +115,12 @@ def _fits(key: str, name: str) -> bool:
 
 
 def _copied(value: Any) -> Any:
-    """A tensor's copy, with the same derivative whatever mode this is in; anything else as it is."""
+    """A number as a float; of a tensor a copy, with the same derivative whatever mode this is in; arrays as tensors."""
+    if not isinstance(value, Tensor):
+        value = torch.as_tensor(value, dtype=torch.float64)
+        return value.clone() if value.ndim else float(value)
     with torch.inference_mode(False), torch.enable_grad():
-        return value.clone() if isinstance(value, Tensor) else value
+        return value.clone()
 
 
 def _as_tensor(value: float | Tensor, device: torch.device) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn, tanh
 from torch.nn import Linear, Sequential
-from torch.nn.functional import linear
+from torch.nn.functional import linear, prelu
 from torch.nn.utils.parametrizations import orthogonal, spectral_norm, weight_norm
 
 import linlap as ll
@@ -110,6 +110,8 @@ DENSE = [
     net("inplace_sum", lambda m, x: m.head(m.fc(x).add_(m.b(x)).relu_()), (4, 4), fc=(4, 4), b=(4, 4)),
     net("inplace_on_view", inplace_on_view, (4, 3), fc=(3, 4)),
     net("positions", pooled, (4, 5, 3), fc=(3, 4)),
+    # The layer's output is a view, whose place in the graph an in-place operation makes anew.
+    over("inplace_relu_positions", (5, 3), lambda: Linear(3, 4), InplaceReLU),
     net("two_position_axes", pooled, (3, 2, 5, 3), fc=(3, 4)),
     # What a hook of the library's sees depends on what it is told, and when.
     Case("user_hooks", lambda: hooked(mlp(3, 5, 2), "0"), normal(4, 3), 2),
@@ -168,6 +170,7 @@ NORMS = [
     over("instance_norm2d", (3, 3, 4), lambda: nn.InstanceNorm2d(3, eps=0.3, affine=True)),
     over("instance_norm_stats", (3, 5), lambda: nn.InstanceNorm1d(3, affine=True, track_running_stats=True)),
     over("rms_norm", (5, 4), lambda: nn.RMSNorm(4, eps=0.3)),
+    over("inplace_relu_instance_norm", (3, 3, 4), lambda: nn.InstanceNorm2d(3, affine=True), InplaceReLU),
     over("inplace_relu_batch_norm", (2, 4, 4), lambda: nn.BatchNorm2d(2), InplaceReLU),
     over("inplace_relu_layer_norm", (5, 4), lambda: nn.LayerNorm(4), InplaceReLU),
 ]
@@ -250,6 +253,19 @@ BARE = [
         head=lambda: parameter(4, 2),
     ),
     Case("prelu", lambda: mlp(3, 4, 2, act=lambda: nn.PReLU(4)), normal(4, 3), 2),
+    over("prelu_channels", (2, 4, 4), lambda: nn.Conv2d(2, 3, 2), lambda: nn.PReLU(3)),
+    over("prelu_shared", (2, 4, 4), lambda: nn.Conv2d(2, 3, 2), nn.PReLU),
+    # Operations that torch batches wrongly at some sizes: as many inputs as outputs; any number.
+    net(
+        "prelu_functional", lambda m, x: m.head(prelu(m.fc(x), m.slope)), (2, 3), fc=(3, 4), slope=lambda: parameter(4)
+    ),
+    net(
+        "distances",
+        lambda m, x: m.head(torch.cdist(m.fc(x), m.there)),
+        (4, 3),
+        fc=(3, 4),
+        there=lambda: parameter(4, 4),
+    ),
     net("bilinear", lambda m, x: m.head(m.mix(x, x)), (4, 3), mix=lambda: nn.Bilinear(3, 3, 4)),
     net("weight_norm", after_fc, (4, 3), fc=lambda: weight_norm(Linear(3, 4))),
     net("weight_norm_old", after_fc, (4, 3), fc=lambda: old_weight_norm(Linear(3, 4))),

@@ -87,6 +87,11 @@ class Structure(ABC):
         """
 
     @property
+    def directions(self) -> int:
+        """How many directions in weight space a prediction multiplies the Jacobian with, in float64."""
+        return 0
+
+    @property
     def forms_dense_rows(self) -> bool:
         """Whether a batch's whole Jacobian is formed, so that batches must be small enough for it."""
         return False

@@ -18,6 +18,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from linlap import tree
 from linlap.curvature.base import Curvature, Shapes, Structure, Sweep, Totals
 from linlap.errors import InputError
 from linlap.jacobian import DenseBlock, Jacobian, LookupBlock, OuterBlock, ParameterBlock
@@ -132,7 +133,7 @@ class KronCurvature(Curvature):
         return Kronecker(left, right, pair.values() + d)
 
     def _plus(self, other: Curvature) -> Curvature:
-        if self.corrected:
+        if self.corrected or (isinstance(other, KronCurvature) and other.corrected):
             raise InputError(
                 "corrected eigenvalues belong to the eigenbasis of their own data and cannot be added; fit once on "
                 "all data, or use Kron(corrected=False), which adds exactly."
@@ -141,6 +142,11 @@ class KronCurvature(Curvature):
             raise InputError(
                 f"cannot add curvatures of Kron(damping={self.damping!r}, sharing={self.sharing!r}) and "
                 f"Kron(damping={other.damping!r}, sharing={other.sharing!r}); fit both with the same structure."
+            )
+        if not tree.alike(self, other):
+            raise InputError(
+                "cannot add curvatures that keep some parameters in different forms (another dense_limit, or data that "
+                "call a layer in one of them only); fit both with the same structure, or once on all data."
             )
         return super()._plus(other)
 

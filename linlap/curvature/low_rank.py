@@ -78,6 +78,8 @@ class LowRank(Structure):
     def __post_init__(self) -> None:
         if isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 1:
             raise InputError(f"rank={self.rank!r}; pass a positive number of directions to keep, for instance 20.")
+        if self.steps is not None and (isinstance(self.steps, bool) or not isinstance(self.steps, int)):
+            raise InputError(f"steps={self.steps!r}; pass a whole number of Lanczos steps, or None.")
         if self.steps is not None and self.steps < self.rank:
             raise InputError(f"steps={self.steps} is less than rank={self.rank}; take at least as many, or None.")
 
@@ -91,6 +93,10 @@ class LowRank(Structure):
         values, vectors = lanczos(lambda v: sweep.product(v.to(like.dtype), goal).double(), start, steps)
         kept = min(self.rank, len(values))
         return LowRankCurvature(sweep.shapes, sweep.totals, vectors[:, :kept] * values[:kept].sqrt())
+
+    @property
+    def directions(self) -> int:
+        return self.rank
 
     def bytes_needed(self, shapes: Shapes, tables: Collection[str] = ()) -> int:
         steps = min(numel(shapes), self.steps or self.rank + self.rank // 2 + 8)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch import distributions as td
@@ -24,13 +25,15 @@ class Gaussian(Likelihood):
 
     def __post_init__(self) -> None:
         try:
-            noise = torch.as_tensor(self.noise)
+            noise = self.noise if isinstance(self.noise, Tensor) else torch.as_tensor(np.asarray(self.noise))
         except (TypeError, ValueError, RuntimeError) as error:
             raise InputError(f"noise={self.noise!r} is not a number; pass a standard deviation > 0.") from error
         if noise.ndim > 1 or noise.numel() == 0 or noise.is_complex() or noise.dtype == torch.bool:
             raise InputError(f"noise={self.noise!r}; pass one standard deviation > 0, or one for each output.")
         if not (torch.isfinite(noise) & (noise > 0)).all():
             raise InputError(f"noise={self.noise!r}; a standard deviation must be finite and > 0.")
+        if not isinstance(self.noise, Tensor):  # numbers and arrays of other libraries, as can be saved
+            object.__setattr__(self, "noise", tuple(noise.tolist()) if noise.ndim else float(noise))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Gaussian):

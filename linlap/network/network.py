@@ -35,7 +35,7 @@ from linlap.network.inputs import (
     tensors_of,
 )
 from linlap.network.memory import default_budget, require
-from linlap.network.pullback import pull_back, sample_jacobian
+from linlap.network.pullback import one_by_one, pull_back, sample_jacobian
 from linlap.network.snapshot import check_dtypes, choose, outlines, places, private_copy, tables, unwrapped
 from linlap.network.tape import Call, Recorder, Tape, TapedBlocks, biases_of
 from linlap.types import Inputs, Params
@@ -78,8 +78,15 @@ class Network:
         self._opaque: frozenset[str] = frozenset()
         self._forward_mode: bool | None = None
         self._numbers_of_kind: dict[tuple[torch.Size, ...], tuple[int, int, int]] = {}
+        self._batches_well: dict[object, bool] = {}
         self._alone = True
         self.outputs_per_input = 0
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Network:
+        return self  # it never changes, and a copy's layers would report to the original
+
+    def __reduce__(self) -> str:
+        raise TypeError("a linlap network cannot be pickled; write the posterior with ll.save(posterior, path).")
 
     @property
     def dtype(self) -> torch.dtype:
@@ -127,7 +134,9 @@ class Network:
         """f(x; θ) `[n, C]` with some weights replaced; differentiable in them."""
         args, kwargs = arguments(self.model, map_tensors(x, torch.clone))
         placed = {place: params[name] for place, name in self._places.items() if name in params}
-        return as_matrix(output_tensor(functional_call(self.model, placed, args, kwargs, tie_weights=False)), count(x))
+        with without_fast_path():
+            f = functional_call(self.model, placed, args, kwargs, tie_weights=False)
+        return as_matrix(output_tensor(f), count(x))
 
     def linearize(self, x: Inputs, seeds: Seeds = None, *, once: bool = False) -> Linearization:
         """f and its Jacobian blocks; `seeds` `[n, r, C]`, or a function of f that gives them, default the identity.
@@ -251,7 +260,12 @@ class Network:
                 "the model gives different outputs for the same input in evaluation mode; remove what is random "
                 "in its forward pass (functional dropout or noise that ignores `training`)."
             )
-        if alone is None or not _close(f[:1], alone):
+        if isinstance(alone, InputError):
+            raise InputError(
+                f"the model fails on a single input, though not on several: {alone} If it ends in squeeze(), make that "
+                "squeeze(-1); if an output depends on the others in its batch, use running statistics."
+            )
+        if not _close(f[:1], alone):
             raise InputError(
                 "the model's output for one input depends on the others in its batch (batch statistics in "
                 "evaluation mode?); use running statistics, or normalise within an input."
@@ -259,12 +273,12 @@ class Network:
         self._opaque |= self._unexplained(few, again, tape)
         self.outputs_per_input, self._alone = f.shape[1], count(x) == 1
 
-    def _run_alone(self, x: Inputs) -> Tensor | None:
-        """f of the first input by itself; None if the model cannot do without the others."""
+    def _run_alone(self, x: Inputs) -> Tensor | InputError:
+        """f of the first input by itself; an error if the model cannot do without the others."""
         try:
             return self._run(take(x, 0, 1))
-        except InputError:
-            return None
+        except InputError as error:
+            return error
 
     def _unexplained(self, x: Inputs, f: Tensor, tape: Tape) -> frozenset[str]:
         """Parameters whose taps do not add up to autograd's own vjp, or whose rows belong to other inputs."""
@@ -312,7 +326,8 @@ class Network:
         x = map_tensors(x, lambda t: t.detach().clone())  # the model may work in place on what it is given
         args, kwargs = arguments(self.model, x)
         try:
-            f = output_tensor(self.model(*args, **kwargs))
+            with without_fast_path():
+                f = output_tensor(self.model(*args, **kwargs))
         except torch.OutOfMemoryError:
             raise
         except InputError:
@@ -325,7 +340,13 @@ class Network:
                 f"the model's outputs are {f.dtype} but the weights {self.dtype}; return them as they are computed, "
                 "without a cast, and outside of torch.autocast."
             )
-        return as_matrix(f, count(x))
+        f = as_matrix(f, count(x))
+        if self.outputs_per_input not in (0, f.shape[1]):
+            raise InputError(
+                f"the model gives {f.shape[1]} outputs for these inputs, and gave {self.outputs_per_input} before; "
+                "pass inputs of the shape it was fitted with."
+            )
+        return f
 
     def _finite(self, f: Tensor) -> Tensor:
         if not torch.isfinite(f).all():
@@ -348,14 +369,36 @@ class Network:
         n, mean = count(x), f.detach()
         with self._grad_mode():
             calls = [call for call in tape.calls if any(name in names for name in call.rules)]
-            parts = _collect(calls, pull_back(f, u, calls), n)
             settled = self._opaque | tape.unreadable
-            opaque = [name for name in names if name not in parts or name in settled]
-            dense = sample_jacobian(self.outputs_at, self.theta, opaque, x, u) if opaque else {}
+            tapped = {name for call in calls for name in call.rules} - settled
+            opaque = [name for name in names if name not in tapped]
+            dense = self._rows(opaque, x, f, u) if opaque else {}
+            parts = _collect(calls, pull_back(f, u, calls), n)
         shapes = {name: self.shapes[name] for name in names}
         blocks = TapedBlocks(shapes, parts, dense, once)
         biases = {w: b for w, b in biases_of(calls).items() if not {w, b} & settled}
         return Linearization(mean, Jacobian(blocks, shapes, mean, (n, u.shape[1]), biases), frozenset(opaque))
+
+    def _rows(self, names: list[str], x: Inputs, f: Tensor, u: Tensor) -> Params:
+        """Dense blocks `[n, r, p]`. torch's rules for batches are not right for every operation at every size, so for
+        each size they are checked once against its plain gradients; where they fail, inputs go one by one."""
+        kind = (u.shape[:2], tuple(t.shape[1:] for t in tensors_of(x)))
+        if self._batches_well.get(kind, True):
+            found = sample_jacobian(self.outputs_at, self.theta, names, x, u)
+            if kind not in self._batches_well:
+                self._batches_well[kind] = found is not None and self._rows_add_up(found, f, u)
+            if found is not None and self._batches_well[kind]:
+                return found
+        return one_by_one(self.outputs_at, self.theta, names, x, u)
+
+    def _rows_add_up(self, found: Params, f: Tensor, u: Tensor) -> bool:
+        """Whether rows, each with a number of its own, add up to autograd's gradient."""
+        n, r = u.shape[:2]
+        each = torch.cos(torch.arange(n * r, dtype=f.dtype, device=f.device) + 0.5).reshape(n, r)
+        truth = self._gradients(f, torch.einsum("nr,nrc->nc", each, u))
+        floor = max(map(_largest, truth.values())) * 10 * torch.finfo(f.dtype).eps
+        sums = {name: torch.einsum("nr,nrp->p", each, rows) for name, rows in found.items()}
+        return all(_close(total, truth[name].flatten(), floor) for name, total in sums.items())
 
     def _autograd_vjp(self, x: Inputs, u: Tensor) -> Params:
         with self._grad_mode():
@@ -372,6 +415,17 @@ class Network:
             name: torch.zeros_like(p) if g is None else g.detach()
             for (name, p), g in zip(self.theta.items(), found, strict=True)
         }
+
+
+@contextmanager
+def without_fast_path() -> Iterator[None]:
+    """torch's fused encoder, taken only without gradients, puts zeros at padded positions: another function."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _seeds(seeds: Seeds, mean: Tensor) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -24,9 +26,10 @@ def pull_back(f: Tensor, seeds: Tensor, calls: Sequence[Call]) -> list[Tensor]:
         return [f.new_zeros(call.output[0], 0, *call.output[1:]) for call in calls]
     if _batching_pays(calls, f):
         try:
-            batched = torch.autograd.grad(
-                f, edges, seeds.transpose(0, 1), retain_graph=True, allow_unused=True, is_grads_batched=True
-            )
+            with _without_remarks():
+                batched = torch.autograd.grad(
+                    f, edges, seeds.transpose(0, 1), retain_graph=True, allow_unused=True, is_grads_batched=True
+                )
         except RuntimeError:  # an operation that cannot be batched
             pass
         else:
@@ -57,8 +60,8 @@ def _present(g: Tensor | None, like: Tensor, *shape: int) -> Tensor:
     return like.new_zeros(shape) if g is None else g
 
 
-def sample_jacobian(outputs: Outputs, theta: Params, names: Sequence[str], x: Inputs, seeds: Tensor) -> Params:
-    """Dense blocks `[n, r, p]` of some parameters, one input at a time: exact for any way of using them."""
+def sample_jacobian(outputs: Outputs, theta: Params, names: Sequence[str], x: Inputs, seeds: Tensor) -> Params | None:
+    """Dense blocks `[n, r, p]` of some parameters, all inputs and seeds at once; None if that cannot be done."""
     chosen = {name: theta[name].detach() for name in names}
 
     def rows(one: Inputs, u: Tensor) -> Params:
@@ -68,12 +71,22 @@ def sample_jacobian(outputs: Outputs, theta: Params, names: Sequence[str], x: In
 
     try:
         axes = map_axes(x)
-        with torch.inference_mode(False):
+        with torch.inference_mode(False), _without_remarks():
             found = torch.func.vmap(rows, in_dims=(axes, 0), randomness="error")(x, seeds)
     except (RuntimeError, NotImplementedError, ValueError):  # operations or branches that cannot be batched
-        found = _one_by_one(outputs, chosen, x, seeds)
+        return None
     n, r = seeds.shape[:2]
+    if any(found[name].shape != (n, r, *theta[name].shape) for name in names):
+        return None
     return {name: found[name].detach().reshape(n, r, -1) for name in names}
+
+
+@contextmanager
+def _without_remarks() -> Iterator[None]:
+    """torch says which operations it batches by a loop; whoever trained the model cannot mend that."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="There is a performance drop")
+        yield
 
 
 def map_axes(x: Inputs) -> object:
@@ -85,8 +98,10 @@ def map_axes(x: Inputs) -> object:
     return tuple(0 if isinstance(value, Tensor) else None for value in x)
 
 
-def _one_by_one(outputs: Outputs, chosen: Params, x: Inputs, seeds: Tensor) -> Params:
-    rows: dict[str, list[Tensor]] = {name: [] for name in chosen}
+def one_by_one(outputs: Outputs, theta: Params, names: Sequence[str], x: Inputs, seeds: Tensor) -> Params:
+    """Dense blocks `[n, r, p]` of some parameters, one input and one seed at a time: right for any operation."""
+    chosen = {name: theta[name].detach() for name in names}
+    rows: dict[str, list[Tensor]] = {name: [] for name in names}
     with torch.inference_mode(False), torch.enable_grad():
         leaves = {name: p.clone().requires_grad_(True) for name, p in chosen.items()}
         for index in range(count(x)):
@@ -96,4 +111,4 @@ def _one_by_one(outputs: Outputs, chosen: Params, x: Inputs, seeds: Tensor) -> P
                 for (name, leaf), g in zip(leaves.items(), found, strict=True):
                     rows[name].append(torch.zeros_like(leaf) if g is None else g)
     n, r = seeds.shape[:2]
-    return {name: torch.stack(found).reshape(n, r, *chosen[name].shape) for name, found in rows.items()}
+    return {name: torch.stack(found).detach().reshape(n, r, -1) for name, found in rows.items()}

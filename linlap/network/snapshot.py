@@ -28,8 +28,18 @@ def private_copy(model: nn.Module) -> nn.Module:
             # Tensors computed from weights (old-style weight_norm, pruning) refuse to be deep-copied.
             if isinstance(value, Tensor) and not value.is_leaf:
                 memo[id(value)] = value.detach().clone()
-    with torch.inference_mode(False):
-        twin = copy.deepcopy(model, memo).eval().requires_grad_(False)
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError(
+            "the model is scripted or traced by torch.jit, which hides its layers; pass the model it came from."
+        )
+    try:
+        with torch.inference_mode(False):
+            twin = copy.deepcopy(model, memo).eval().requires_grad_(False)
+    except (TypeError, RuntimeError, ValueError, NotImplementedError) as error:
+        raise InputError(
+            f"the model cannot be copied, which keeps it untouched: {error}. Remove what cannot be, such as locks, "
+            "generators or open files."
+        ) from error
     for module in twin.modules():
         if isinstance(module, nn.Embedding):
             # Both change what autograd reports, not what the layer computes.
@@ -88,6 +98,8 @@ def choose(model: nn.Module, parameters: str | Iterable[str] | None) -> list[str
     if not trainable:
         raise InputError("the model has no parameter with requires_grad=True, so there is nothing to infer.")
     for name, p in model.named_parameters():
+        if isinstance(p, nn.parameter.UninitializedParameter):
+            raise InputError(f"the weights {name!r} of a lazy layer have no values yet; run the model once first.")
         # The sum is finite if all entries are, but for overflow; it needs no mask as large as the weights.
         if not torch.isfinite(p.sum()) and not torch.isfinite(p).all():
             raise NotFiniteError(f"the weights {name!r} have NaN or infinite entries; the training diverged.")
@@ -120,13 +132,17 @@ def _last_layer(model: nn.Module, aliases: Mapping[str, str]) -> list[str]:
     return list(aliases)
 
 
+def _fits(alias: str, pattern: str) -> bool:
+    """Whether the parameter, or a module that holds it, goes by that name."""
+    parts = alias.split(".")
+    return any(fnmatchcase(".".join(parts[:count]), pattern) for count in range(1, len(parts) + 1))
+
+
 def _matching(aliases: Mapping[str, str], patterns: Sequence[str]) -> set[str]:
     """Parameters with a name that equals a pattern, matches it as a glob, or lies in the module it names."""
     chosen: set[str] = set()
     for pattern in patterns:
-        found = {
-            name for alias, name in aliases.items() if fnmatchcase(alias, pattern) or alias.startswith(f"{pattern}.")
-        }
+        found = {name for alias, name in aliases.items() if _fits(alias, pattern)}
         if not found:
             names = list(aliases)
             shown = ", ".join(names[:12]) + (", …" if len(names) > 12 else "")

@@ -64,10 +64,14 @@ class Recorder:
         finally:
             self._tape = None
 
-    def note(self, module: nn.Module, own: Mapping[str, str], args: tuple[Any, ...], output: Any) -> None:
+    def note(self, module: nn.Module, own: Mapping[str, str], args: tuple[Any, ...], output: Any) -> Any:
+        """The output as the model is to go on with it."""
         tape = self._tape
         if tape is None:
-            return
+            return output
+        if isinstance(output, Tensor) and output._is_view():
+            # An in-place operation on a view makes its gradient's place in the graph anew; on a copy it does not.
+            output = output.clone()
         rules: dict[str, Rule] = {}
         if args and isinstance(args[0], Tensor) and isinstance(output, Tensor) and output.requires_grad:
             x = args[0].detach()
@@ -78,6 +82,7 @@ class Recorder:
         if known:
             spatial = output.numel() > tape.n * output.shape[-1] or output.ndim > 2
             tape.calls.append(Call(known, own, get_gradient_edge(output), output.shape, spatial))
+        return output
 
 
 def biases_of(calls: Sequence[Call]) -> dict[str, str]:
@@ -94,8 +99,8 @@ def biases_of(calls: Sequence[Call]) -> dict[str, str]:
 
 
 def _hook(recorder: Recorder, own: Mapping[str, str]) -> Any:
-    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
-        recorder.note(module, own, args or tuple(kwargs.values()), output)
+    def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        return recorder.note(module, own, args or tuple(kwargs.values()), output)
 
     return hook
 

@@ -81,7 +81,8 @@ class WeightPosterior:
             size, self.network.device, f"covariances of {n} inputs", "Pass diagonal=True, or fewer inputs at a time."
         )
         means, covs = [], []
-        for part in self._parts(x, memory):
+        seeds = max(c, 2 * min(self.structure.directions, self.network.size))
+        for part in self._parts(x, memory, seeds):
             lin = self.network.linearize(part, once=True)
             means.append(lin.mean)
             covs.append(covariance(self._operator, lin.jacobian, diagonal) * self._t)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -376,3 +378,43 @@ def head() -> nn.Module:
 class Mean(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.mean(2)
+
+
+# Models that cannot be taken
+
+
+def test_models_that_cannot_be_copied() -> None:
+    model = model_of()
+    model.lock = threading.Lock()
+    with pytest.raises(ll.InputError, match="cannot be copied"):
+        fit(model=model)
+    with pytest.raises(ll.InputError, match="torch.jit"):
+        fit(model=torch.jit.trace(model_of(), X))
+    with pytest.raises(ll.InputError, match="lazy layer"):
+        fit(model=nn.Sequential(nn.LazyLinear(3)))
+
+
+def test_predictives_of_other_things() -> None:
+    posterior = fit()
+    with pytest.raises(ll.InputError, match="integrator=.*object"):
+        ll.GLM(posterior, ll.Probit)  # type: ignore[arg-type]
+    with pytest.raises(ll.InputError, match="no posterior"):
+        ll.GLM(model_of())  # type: ignore[arg-type]
+    with pytest.raises(ll.InputError, match="generator=3"):
+        ll.BNN(posterior, 5, generator=3)  # type: ignore[arg-type]
+    with pytest.raises(ll.InputError, match="no use for seeds"):
+        fit(structure=ll.LowRank(2), seeds=3)
+    with pytest.raises(ll.InputError, match="steps="):
+        ll.LowRank(3, steps=5.5)  # type: ignore[arg-type]
+
+
+def test_saving_where_it_cannot_be(tmp_path: Path) -> None:
+    posterior = fit()
+    with pytest.raises(ll.InputError, match="is a folder"):
+        ll.save(posterior, tmp_path)
+    with pytest.raises(ll.InputError, match="does not exist"):
+        ll.save(posterior, tmp_path / "none" / "posterior.safetensors")
+    assert not list(tmp_path.iterdir())
+    ll.save(posterior, tmp_path / "posterior.safetensors")
+    with pytest.raises(ll.InputError, match="model is a NoneType"):
+        ll.load(tmp_path / "posterior.safetensors", None)  # type: ignore[arg-type]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -313,3 +315,28 @@ def test_float32_is_close_to_float64(case: StructureCase) -> None:
     assert latent.cov.dtype == torch.float32
     close(latent.cov, double.latent(truth.x).cov, 1e-3)
     assert posterior.precision.dense().dtype == torch.float64
+
+
+@structures
+def test_priors_from_arrays_and_lists(case: StructureCase, tmp_path: Path) -> None:
+    truth, posterior = many(), fitted(case.name)
+    values = varied(len(truth.theta))
+    expected = posterior.with_prior(ll.Prior(values)).latent(truth.x).cov
+    for given in (values.numpy(), values.tolist()):
+        found = posterior.with_prior(ll.Prior(given))
+        close(found.latent(truth.x).cov, expected, 1e-12)
+        ll.save(found, tmp_path / "posterior.safetensors")
+    assert ll.Prior(np.float32(2)).precision == 2.0
+    ll.save(posterior.with_prior(ll.Prior(np.int64(2), np.float32(0.5))), tmp_path / "posterior.safetensors")
+
+
+def test_kron_curvatures_of_other_forms_do_not_add() -> None:
+    truth = truth_of("layer_norm_no_bias")
+    one, other = (truth.fit(ll.Kron(dense_limit=limit)).curvature for limit in (2, 1024))
+    with pytest.raises(ll.InputError, match="dense_limit"):
+        one + other
+    many_data = many()
+    plain, corrected = (many_data.fit(ll.Kron(corrected=flag)).curvature for flag in (False, True))
+    for pair in ((plain, corrected), (corrected, plain)):
+        with pytest.raises(ll.InputError, match="corrected"):
+            pair[0] + pair[1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import linlap as ll
 from tests.checks import close, noise
 from tests.networks.forward import after_fc, sorted_inside
 from tests.networks.parts import Wired
+from tests.truth import truth_of
 
 X, Y = noise(12, 3), torch.arange(12) % 2
 STRUCTURES = [ll.Full(), ll.Diagonal(), ll.Kron(), ll.Kron(corrected=True), ll.LowRank(40)]
@@ -97,3 +100,62 @@ def test_autocast_is_refused() -> None:
                 call(X.float())
         with pytest.raises(ll.InputError, match="autocast"):
             fit(model, (X.float(), Y))
+
+
+@pytest.mark.parametrize("case", ["inplace_relu_positions", "inplace_relu_instance_norm", "prelu_channels", "resnet"])
+def test_layers_that_are_recognised(case: str) -> None:
+    truth = truth_of(case)
+    network = ll.Network(truth.model())
+    network.prepare(truth.x)
+    assert not network.opaque
+
+
+@pytest.mark.parametrize("case", ["prelu_functional", "distances"])
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+def test_rows_at_every_size(case: str, seeds: int) -> None:
+    """torch's rules for batches of these are wrong at some sizes only."""
+    truth = truth_of(case)
+    network = ll.Network(truth.model())
+    for n in (2, 1, len(truth.f)):
+        u = noise(n, seeds, 2)
+        found = network.linearize(truth.x[:n], u).jacobian.dense()
+        close(found, torch.einsum("nrc,ncp->nrp", u, truth.J[:n]))
+
+
+def test_a_squeeze_that_takes_the_data_axis_is_named() -> None:
+    with pytest.raises(ll.InputError, match=r"single input.*shape \(\).*squeeze\(-1\)"):
+        fit(wired(lambda m, x: m.head(tanh(m.fc(x))).squeeze(), fc=nn.Linear(3, 4), head=nn.Linear(4, 1)))
+
+
+def test_inputs_for_which_there_are_other_outputs() -> None:
+    model = nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.Flatten())
+    posterior = fit(model, (torch.randn(5, 1, 2, 2), torch.arange(5)))
+    with pytest.raises(ll.InputError, match="48 outputs for these inputs, and gave 12 before"):
+        posterior.latent(torch.randn(5, 1, 4, 4))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_padded_tokens_with_and_without_gradients() -> None:
+    """torch's fast path, taken only without gradients, gives padded places other values."""
+    torch.manual_seed(0)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)
+    model = Wired(
+        lambda m, x, mask: m.head(m.encoder(x, src_key_padding_mask=mask).mean(1)),
+        encoder=encoder,
+        head=nn.Linear(8, 2),
+    )
+    mask = torch.zeros(6, 5, dtype=torch.bool)
+    mask[::2, 3:] = True
+    x = (torch.randn(6, 5, 8), mask)
+    posterior = fit(model, (x, torch.arange(6) % 2))
+    close(posterior.network.outputs(x), posterior.latent(x).mean, 1e-5)
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_copies_share_the_network_and_pickles_are_refused() -> None:
+    posterior = fit(wired(after_fc, fc=nn.Linear(3, 4), head=nn.Linear(4, 2)))
+    copied = copy.deepcopy(posterior)
+    close(copied.latent(X).cov, posterior.latent(X).cov, 0.0)
+    assert not copied.network.opaque
+    with pytest.raises(TypeError, match="ll.save"):
+        pickle.dumps(posterior)
