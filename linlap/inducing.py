@@ -104,6 +104,9 @@ class Sparse(Inducing):
         return _at_random(self.seed)
 
 
+CHOICES: tuple[type[Inducing], ...] = (Everything, Subset, TopM, Sparse)
+
+
 def _at_random(seed: int) -> Scores:
     generator = np.random.default_rng(seed)  # its numbers do not depend on how many are asked for at a time
     return lambda likelihood, f: torch.from_numpy(generator.random(len(f)))

@@ -19,33 +19,42 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from linlap import curvature, likelihoods
+from linlap import curvature, inducing, likelihoods
 from linlap.errors import InputError
 from linlap.network import Network
+from linlap.network.inputs import map_tensors
 from linlap.network.snapshot import unwrapped
-from linlap.posteriors import WeightPosterior
+from linlap.posteriors import FunctionPosterior, Projection, WeightPosterior
+from linlap.posteriors.points import Points, root_of
 from linlap.prior import Prior
 
 FORMAT = 1
 
 _EXPORTED = [getattr(package, name) for package in (curvature, likelihoods) for name in package.__all__]
 _CLASSES: dict[str, Any] = {
-    kind.__name__: kind for kind in [*_EXPORTED, Prior] if isinstance(kind, type) and is_dataclass(kind)
+    kind.__name__: kind
+    for kind in [*_EXPORTED, *inducing.CHOICES, Prior, Projection]
+    if isinstance(kind, type) and is_dataclass(kind)
 }
 _NAMES: dict[Any, str] = {kind: name for name, kind in _CLASSES.items()}
 
 
-def save(posterior: WeightPosterior, path: str | os.PathLike[str]) -> None:
-    """Write a posterior; what was there is replaced only once all is written."""
-    if not isinstance(posterior, WeightPosterior):
-        raise InputError(f"cannot save a {type(posterior).__name__}; pass what ll.laplace returned.")
+Posterior = WeightPosterior | FunctionPosterior
+
+
+def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
+    """Write a posterior; what was there is replaced only once all is written.
+
+    Of a Gaussian process its inputs are written, and what was summed over data; kernels are made again when needed.
+    """
+    if not isinstance(posterior, WeightPosterior | FunctionPosterior):
+        raise InputError(
+            f"cannot save a {type(posterior).__name__}; pass what ll.laplace or ll.gaussian_process returned."
+        )
     tensors: dict[str, Tensor] = {f"theta/{name}": p.detach() for name, p in posterior.network.theta.items()}
     header = {
         "format": FORMAT,
-        "posterior": {
-            key: _pack(getattr(posterior, key), tensors, key)
-            for key in ("likelihood", "structure", "curvature", "prior")
-        },
+        "posterior": {key: _pack(value, tensors, key) for key, value in _parts_of(posterior).items()},
         "rest": fingerprints(posterior.network),
     }
     target = Path(path)
@@ -57,12 +66,29 @@ def save(posterior: WeightPosterior, path: str | os.PathLike[str]) -> None:
     try:
         save_file(whole, partial, metadata={"linlap": json.dumps(header)})
         os.replace(partial, target)
-    except (OSError, SafetensorError) as error:
+    finally:
         partial.unlink(missing_ok=True)
-        raise InputError(f"{target} cannot be written: {error}") from error
 
 
-def load(path: str | os.PathLike[str], model: nn.Module) -> WeightPosterior:
+def _parts_of(posterior: Posterior) -> dict[str, Any]:
+    """All that makes a posterior besides its network."""
+    shared = {"likelihood": posterior.likelihood, "prior": posterior.prior}
+    if isinstance(posterior, WeightPosterior):
+        return shared | {"structure": posterior.structure, "curvature": posterior.curvature}
+    own = {key: getattr(posterior, key) for key in ("inducing", "totals", "scale", "projection")}
+    return shared | own | {"inputs": posterior.points.x, "coupled": posterior.coupled}
+
+
+def _posterior_of(network: Network, parts: dict[str, Any]) -> Posterior:
+    if "curvature" in parts:
+        return WeightPosterior(network, **parts)
+    x, coupled, likelihood = parts.pop("inputs"), parts.pop("coupled"), parts["likelihood"]
+    root = root_of(likelihood, coupled) if parts["projection"] is None else None
+    points = Points(network, map_tensors(x, lambda t: t), coupled, root)
+    return FunctionPosterior(network, points=points, **parts)
+
+
+def load(path: str | os.PathLike[str], model: nn.Module) -> Posterior:
     """A saved posterior around a model of the same architecture, on the device that model is on.
 
     The weights it is about come from the file, so the model need not be trained; those it is not about, and
@@ -77,7 +103,8 @@ def load(path: str | os.PathLike[str], model: nn.Module) -> WeightPosterior:
     header, tensors = _read(Path(path), device)
     try:
         rest, values = header["rest"], {key: _unpack(value, tensors) for key, value in header["posterior"].items()}
-        theta = {name: tensors[f"theta/{name}"] for name in values["curvature"].shapes}
+        theta = {key.removeprefix("theta/"): t for key, t in tensors.items() if key.startswith("theta/")}
+        theta = {name: theta[name] for name, _ in model.named_parameters() if name in theta} | theta
     except (KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{path} cannot be read as a saved posterior: it lacks or adds {error}") from error
     _check_parameters(model, theta)
@@ -89,7 +116,10 @@ def load(path: str | os.PathLike[str], model: nn.Module) -> WeightPosterior:
             f"{_some(other)} of the model differ from those the posterior was fitted with; pass the model with its "
             "trained weights and buffers."
         )
-    return WeightPosterior(network, **values)
+    try:
+        return _posterior_of(network, values)
+    except (KeyError, TypeError) as error:
+        raise InputError(f"{path} cannot be read as a saved posterior: it lacks or adds {error}") from error
 
 
 def _read(path: Path, device: torch.device) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -74,8 +74,9 @@ class FunctionPosterior:
 
     @cached_property
     def _groups(self) -> Groups:
-        groups = self.prior.groups(self.network.shapes, self.network.device)
-        return [(names, precision * self.scale) for names, precision in groups]
+        with torch.inference_mode(False), torch.enable_grad():
+            groups = self.prior.groups(self.network.shapes, self.network.device)
+            return [(names, precision * self.scale) for names, precision in groups]
 
     def _ratio(self, base: Prior) -> Tensor:
         """The one number by which this prior's precision is another's."""
