@@ -22,7 +22,7 @@ from linlap import tree
 from linlap.curvature.base import Curvature, Shapes, Structure, Sweep, Totals
 from linlap.errors import InputError
 from linlap.jacobian import DenseBlock, Jacobian, LookupBlock, OuterBlock, ParameterBlock
-from linlap.linalg import SPD, BlockDiagonal, Diagonal, Kronecker, KroneckerLayer, Spectral, safe_eigh
+from linlap.linalg import SPD, BlockDiagonal, Diagonal, Kronecker, KroneckerLayer, Spectral, rounded, safe_eigh
 from linlap.prior import Prior
 
 Damping = Literal["none", "sqrt"]
@@ -254,8 +254,8 @@ def _eigenvalues(jacobian: Jacobian, curvature: KronCurvature) -> dict[str, Tens
     for name, pair in curvature.pairs.items():
         block = jacobian.blocks[name]
         _, a_vectors, _, g_vectors = pair.eigen
-        a_basis = None if a_vectors is None else a_vectors.to(block.like.dtype)
-        g_basis = g_vectors.to(block.like.dtype)
+        a_basis = None if a_vectors is None else rounded(a_vectors, block.like.dtype)
+        g_basis = rounded(g_vectors, block.like.dtype)
         if isinstance(block, LookupBlock):
             squares = block.rotated(g_basis[0]).square_sum()
         elif isinstance(block, OuterBlock):

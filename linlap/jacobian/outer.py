@@ -90,7 +90,7 @@ class OuterBlock(ParameterBlock):
         if direct is not None:
             return direct.reshape(n, k, r, o, i)
         left, right = merged.flatten(0, 1), self.a.flatten(0, 1)
-        if len(left) == 1:
+        if len(left) == 1 and (out is None or is_faster(left)):
             return product(left[0], right[0]).view(n, k, r, o, i)
         if out is None:
             return torch.bmm(left, right).reshape(n, k, r, o, i)

@@ -4,7 +4,7 @@ from linlap.linalg.base import SPD
 from linlap.linalg.block import BlockDiagonal
 from linlap.linalg.dense import Dense, Spectral
 from linlap.linalg.diagonal import Diagonal
-from linlap.linalg.factor import draw, psd_sqrt, safe_cholesky, safe_eigh, symmetric
+from linlap.linalg.factor import draw, psd_sqrt, rounded, safe_cholesky, safe_eigh, symmetric
 from linlap.linalg.kronecker import Kronecker
 from linlap.linalg.lanczos import lanczos
 from linlap.linalg.layer import KroneckerLayer
@@ -27,6 +27,7 @@ __all__ = [
     "lanczos",
     "product",
     "psd_sqrt",
+    "rounded",
     "safe_cholesky",
     "safe_eigh",
     "symmetric",

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from linlap.linalg.base import SPD
-from linlap.linalg.factor import safe_cholesky
+from linlap.linalg.factor import rounded, safe_cholesky
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +52,9 @@ class Spectral(SPD):
 
     vectors: Tensor
     values: Tensor
+
+    def working(self, dtype: torch.dtype) -> Spectral:
+        return Spectral(rounded(self.vectors, dtype), self.values.to(dtype))
 
     @property
     def dim(self) -> int:

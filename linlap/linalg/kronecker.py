@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from linlap.linalg.base import SPD
+from linlap.linalg.factor import rounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +29,11 @@ class Kronecker(SPD):
         """1 / values, kept: predictions weight by it, batch after batch, in whatever mode the first is."""
         with torch.inference_mode(False), torch.enable_grad():
             return self.values.reciprocal()
+
+    def working(self, dtype: torch.dtype) -> Kronecker:
+        left = None if self.left is None else rounded(self.left, dtype)
+        right = None if self.right is None else rounded(self.right, dtype)
+        return Kronecker(left, right, self.values.to(dtype))
 
     @property
     def dim(self) -> int:

@@ -20,6 +20,9 @@ class KroneckerLayer(SPD):
     weight: Kronecker
     bias: Tensor
 
+    def working(self, dtype: torch.dtype) -> KroneckerLayer:
+        return KroneckerLayer(self.weight.working(dtype), self.bias.to(dtype))
+
     @property
     def shift(self) -> SPD:
         """The operator of the bias alone."""

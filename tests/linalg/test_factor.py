@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import linlap as ll
-from linlap.linalg import draw, psd_sqrt, safe_cholesky, safe_eigh, symmetric
+from linlap.linalg import draw, psd_sqrt, rounded, safe_cholesky, safe_eigh, symmetric
 from linlap.types import Gaussian
 from tests.checks import close, noise, orthogonal, spd
 
@@ -104,3 +104,13 @@ def test_the_generator_decides_the_draw() -> None:
 def test_orthogonal_is_what_tests_rely_on() -> None:
     Q = orthogonal(5, 2)
     close(Q @ Q.mT, torch.eye(5, dtype=torch.float64).expand(2, 5, 5), 1e-13)
+
+
+def test_rounded_vectors_have_no_numbers_that_underflow() -> None:
+    """Products of what is left are far from the smallest numbers, and the basis is as orthonormal as it was."""
+    vectors = torch.eye(4, dtype=torch.float64) + 1e-30
+    single = rounded(vectors, torch.float32)
+    assert torch.equal(single, torch.eye(4))
+    basis = orthogonal(6)
+    close(rounded(basis, torch.float32) @ rounded(basis, torch.float32).mT, torch.eye(6), 1e-6)
+    close(rounded(basis, torch.float64), basis, 1e-16)
