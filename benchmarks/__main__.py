@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.peers import STRUCTURES
+from benchmarks.peers import OUTPUTS, STRUCTURES
 from benchmarks.problems import PROBLEMS
 from benchmarks.report import tables
 from benchmarks.run import RESULTS, Plan, measure_all
@@ -22,7 +22,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--problem", action="append", choices=list(PROBLEMS), help="may be repeated; default: all")
     parser.add_argument("--structure", action="append", choices=STRUCTURES, help="may be repeated; default: both")
-    parser.add_argument("--only", choices=["latent", "fit", "import"], help="one kind of measurement")
+    parser.add_argument("--outputs", action="append", choices=OUTPUTS, help="of Gaussian processes; default: both")
+    parser.add_argument("--only", choices=["latent", "fit", "gp", "import"], help="one kind of measurement")
     parser.add_argument("--rounds", type=int, help="rounds of each timed run")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder to write to")
@@ -39,11 +40,13 @@ def main() -> None:
     plan = Plan(
         problems=tuple(given.problem or PROBLEMS),
         structures=tuple(given.structure or STRUCTURES),
+        outputs=tuple(given.outputs or OUTPUTS),
         rounds=given.rounds or (_FULL_ROUNDS if given.full else _QUICK_ROUNDS),
         threads=given.threads,
         every_backend=given.full,
         latent=given.only in (None, "latent"),
         fits=given.only in (None, "fit"),
+        gps=given.only in (None, "gp"),
         imports=given.only in (None, "import"),
     )
     print(tables(measure_all(plan, given.results)))

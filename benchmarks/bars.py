@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchmarks.peers import Structure
+from benchmarks.peers import Outputs, Structure
 
 AGREEMENT = 1e-10  # greatest relative error to the default peer in float64
 IMPORT_RATIO = 1.3  # importing linlap, in times of importing torch
@@ -38,3 +38,32 @@ FIT: dict[tuple[str, Structure], float] = {
     ("allcnn", "Kron"): 1.0,
     ("allcnn", "Diagonal"): 1.0,
 }
+
+
+@dataclass(frozen=True)
+class GPBar:
+    """At least this many times the speed of the fastest peer backend in fit and prediction, and at most this share
+    of its extra peak memory."""
+
+    fit: float
+    latent: float
+    memory_share: float | None = None
+
+
+GP: dict[tuple[str, Outputs], GPBar] = {
+    ("narrow-mlp", "independent"): GPBar(600, 1500, 1 / 5),
+    ("narrow-mlp", "coupled"): GPBar(130, 200, 1 / 5),
+    ("3c3d", "independent"): GPBar(10, 10),
+    ("3c3d", "coupled"): GPBar(10, 10),
+}
+
+
+@dataclass(frozen=True)
+class LargeGPBar:
+    """At most this long for fit and predictions together, and this much memory of the whole process."""
+
+    seconds: float
+    gib: float
+
+
+LARGE_GP: dict[Outputs, LargeGPBar] = {"independent": LargeGPBar(120, 6), "coupled": LargeGPBar(720, 16)}

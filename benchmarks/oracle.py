@@ -6,22 +6,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.peers.base import PRIOR_PRECISION, Structure
+from benchmarks.peers.base import PRIOR_PRECISION, Kind
 
 
 def latent_covariance(
     model: nn.Module,
     data: tuple[Tensor, Tensor],
     x: Tensor,
-    structure: Structure,
+    structure: Kind,
     exact_biases: bool = False,
+    diagonal: bool = False,
 ) -> Tensor:
     """The covariance [n, C, C] that every library must return; see `Library` for what it is of.
 
     exact_biases: under Kron, take a bias's own block of the Gauss-Newton matrix instead of the peers', which
     adds up the positions of a convolution or sequence one by one. Without shared positions they are one.
+    diagonal: of the softmax's curvature, under coupled outputs, keep the diagonal alone, as the peer does.
     """
     inputs, _ = data
+    if structure == "coupled":
+        return coupled_process(model, inputs, x, diagonal)
+    if structure == "independent":
+        return independent_processes(model, inputs, x)
     precision = diagonal_blocks(model, inputs) if structure == "Diagonal" else kron_blocks(model, inputs)
     if structure == "Kron" and exact_biases:
         precision |= exact_bias_blocks(model, inputs)
@@ -32,6 +38,36 @@ def latent_covariance(
         covariance = torch.linalg.inv(precision[name] + PRIOR_PRECISION * torch.eye(size, dtype=block.dtype))
         total = total + torch.einsum("ncp,pq,ndq->ncd", block, covariance, block)
     return total
+
+
+def coupled_process(model: nn.Module, inputs: Tensor, x: Tensor, diagonal: bool) -> Tensor:
+    """J (H + δ I)⁻¹ Jᵀ with the whole generalised Gauss-Newton matrix H, in weight space."""
+    outputs = model(inputs)
+    probs = outputs.detach().softmax(dim=-1)
+    root = torch.diag_embed((probs * (1 - probs)).sqrt()) if diagonal else hessian_sqrt(outputs)
+    rows = torch.einsum("ncp,ncr->nrp", whole_jacobian(model, inputs), root).flatten(0, 1)
+    precision = rows.T @ rows + PRIOR_PRECISION * torch.eye(rows.shape[1], dtype=rows.dtype)
+    at_x = whole_jacobian(model, x)
+    return torch.einsum("ncp,pq,ndq->ncd", at_x, torch.linalg.inv(precision), at_x)
+
+
+def independent_processes(model: nn.Module, inputs: Tensor, x: Tensor) -> Tensor:
+    """k** - k*ᵀ (K + Λ⁻¹)⁻¹ k* for each output by itself, with Λ = p (1 - p), as diagonal matrices."""
+    probs = model(inputs).detach().softmax(dim=-1)
+    known, at_x = whole_jacobian(model, inputs), whole_jacobian(model, x)
+    variances = []
+    for c in range(probs.shape[1]):
+        j, new = known[:, c], at_x[:, c]
+        noise = torch.diag(1 / (probs[:, c] * (1 - probs[:, c])))
+        cross = j @ new.T / PRIOR_PRECISION
+        explained = cross.T @ torch.linalg.inv(j @ j.T / PRIOR_PRECISION + noise) @ cross
+        variances.append((new @ new.T / PRIOR_PRECISION - explained).diagonal())
+    return torch.diag_embed(torch.stack(variances, dim=1))
+
+
+def whole_jacobian(model: nn.Module, x: Tensor) -> Tensor:
+    """d f / d weights as one matrix [n, C, P]."""
+    return torch.cat(list(jacobian(model, x).values()), dim=-1)
 
 
 def weights_of(model: nn.Module) -> dict[str, nn.Parameter]:

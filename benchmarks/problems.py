@@ -9,15 +9,29 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import networks
+from benchmarks.peers.base import OUTPUTS, Kind
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Numbers of inputs. batch: of a latent covariance; fit: that its posterior is fitted on (few in weight space,
+    where the covariance's cost does not depend on them); fit_timed: of a timed fit, None to time none."""
+
+    batch: int
+    fit: int = 16
+    fit_timed: int | None = None
+
+
+def _gp(batch: int, fit: int) -> Sizes:
+    return Sizes(batch, fit, fit_timed=fit)
 
 
 @dataclass(frozen=True)
 class Problem:
     """A network of `classes` outputs and the numbers of inputs each measurement uses.
 
-    batch: inputs of a latent covariance; fit: inputs its posterior is fitted on (few: the covariance's cost
-    does not depend on them); fit_timed: inputs of a timed fit, None to time none; checked: inputs and fitting
-    inputs of the float64 comparison; tiny: small enough for the dense oracle.
+    weights, gp: sizes for posteriors in weight space and for Gaussian processes, None to measure none; checked:
+    inputs and fitting inputs of the float64 comparison; tiny: small enough for the dense oracle.
     """
 
     name: str
@@ -25,11 +39,14 @@ class Problem:
     build: Callable[[], nn.Module]
     input_shape: tuple[int, ...]
     classes: int
-    batch: int
-    fit: int = 16
-    fit_timed: int | None = None
+    weights: Sizes | None
+    gp: Sizes | None = None
     checked: int = 4
     tiny: bool = False
+
+    def sizes(self, structure: Kind) -> Sizes | None:
+        """Those for a posterior of this structure, or for a Gaussian process of such outputs."""
+        return self.gp if structure in OUTPUTS else self.weights
 
     def model(self, dtype: torch.dtype = torch.float32) -> nn.Module:
         """The network in evaluation mode; the same weights at each call, whatever the dtype."""
@@ -57,6 +74,8 @@ def _tiny_transformer() -> nn.Module:
     return networks.Transformer(3, tokens=4, width=6, heads=2, hidden=8, blocks=1, classes=3)
 
 
+_TINY = Sizes(batch=4)
+
 PROBLEMS: dict[str, Problem] = {
     problem.name: problem
     for problem in (
@@ -64,21 +83,37 @@ PROBLEMS: dict[str, Problem] = {
             "mlp",
             "MLP 784-1024-512-256-128-10 tanh",
             lambda: networks.mlp([784, 1024, 512, 256, 128, 10]),
-            *((784,), 10, 32),
-            fit_timed=256,
+            *((784,), 10, Sizes(32, fit_timed=256)),
         ),
-        Problem("3c3d", "3c3d on 3x32x32", networks.c3d3, (3, 32, 32), 10, 16, fit_timed=32),
-        Problem("allcnn", "AllCNN on 3x32x32", networks.allcnn, (3, 32, 32), 10, 4, fit=4, fit_timed=16, checked=2),
+        Problem(
+            "narrow-mlp",
+            "MLP 784-256-128-10 tanh",
+            lambda: networks.mlp([784, 256, 128, 10]),
+            *((784,), 10, None, _gp(64, fit=256)),
+        ),
+        Problem(
+            "3c3d",
+            "3c3d on 3x32x32",
+            networks.c3d3,
+            *((3, 32, 32), 10, Sizes(16, fit_timed=32), _gp(64, fit=256)),
+        ),
+        Problem(
+            "allcnn",
+            "AllCNN on 3x32x32",
+            networks.allcnn,
+            *((3, 32, 32), 10, Sizes(4, fit=4, fit_timed=16)),
+            checked=2,
+        ),
         Problem(
             "transformer",
             "4-block transformer encoder, width 128, 64 tokens",
             _transformer,
-            *((64, 48), 10, 8),
-            fit=8,
+            *((64, 48), 10, Sizes(8, fit=8)),
         ),
-        Problem("small-mlp", "MLP 36-50-50-6 tanh", lambda: networks.mlp([36, 50, 50, 6]), (36,), 6, 128),
-        Problem("tiny-mlp", "MLP 5-4-3 tanh", lambda: networks.mlp([5, 4, 3]), (5,), 3, 4, tiny=True),
-        Problem("tiny-conv", "small convolutions", networks.tiny_convnet, (2, 6, 6), 3, 4, tiny=True),
-        Problem("tiny-transformer", "one narrow block", _tiny_transformer, (4, 3), 3, 4, tiny=True),
+        Problem("small-mlp", "MLP 36-50-50-6 tanh", lambda: networks.mlp([36, 50, 50, 6]), (36,), 6, Sizes(128)),
+        Problem("tiny-mlp", "MLP 5-4-3 tanh", lambda: networks.mlp([5, 4, 3]), (5,), 3, _TINY, _TINY, tiny=True),
+        Problem("tiny-deep-mlp", "MLP 5-4-4-3", lambda: networks.mlp([5, 4, 4, 3]), (5,), 3, None, _TINY, tiny=True),
+        Problem("tiny-conv", "small convolutions", networks.tiny_convnet, (2, 6, 6), 3, _TINY, _TINY, tiny=True),
+        Problem("tiny-transformer", "one narrow block", _tiny_transformer, (4, 3), 3, _TINY, _TINY, tiny=True),
     )
 }

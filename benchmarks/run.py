@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -14,14 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import environment, imports
-from benchmarks.peers import DEFAULT_PEER, LIBRARIES, OURS, PEERS, STRUCTURES, Structure
+from benchmarks.peers import (
+    DEFAULT_PEER,
+    GP_PEERS,
+    LIBRARIES,
+    OURS,
+    OUTPUTS,
+    PEERS,
+    STRUCTURES,
+    Kind,
+    Outputs,
+    Structure,
+)
 from benchmarks.problems import PROBLEMS, Problem
-from benchmarks.worker import ORACLES, Job
+from benchmarks.process import JobFailed, run_fresh, say
+from benchmarks.worker import Job, oracles_for
 
 RESULTS = Path(__file__).parent / "results"
-_ROOT = Path(__file__).parents[1]
-_LONGEST = 900  # seconds a process may take
-_LAST_LINE = 300  # characters kept of the reason a process gives for failing
 
 
 @dataclass(frozen=True)
@@ -30,41 +35,19 @@ class Plan:
 
     problems: tuple[str, ...]
     structures: tuple[Structure, ...] = STRUCTURES
+    outputs: tuple[Outputs, ...] = OUTPUTS
     rounds: int = 5
     threads: int = 1
     every_backend: bool = False
     latent: bool = True
     fits: bool = True
+    gps: bool = True
     imports: bool = True
-
-
-class JobFailed(Exception):
-    """A measuring process ended without a result; its last words are the message."""
 
 
 def run_job(job: Job) -> dict[str, Any]:
     """The job's result from a fresh process limited to the job's threads."""
-    limits = {name: str(job.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
-    with tempfile.TemporaryDirectory() as folder:
-        job_path, result_path = Path(folder, "job.json"), Path(folder, "result.json")
-        job_path.write_text(json.dumps(asdict(job)))
-        command = [sys.executable, "-m", "benchmarks.worker", str(job_path), str(result_path)]
-        try:
-            done = subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                timeout=_LONGEST,
-                cwd=_ROOT,
-                env=os.environ | limits,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            raise JobFailed(f"took over {_LONGEST} s") from None
-        if done.returncode:
-            words = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
-            raise JobFailed(words[-1][:_LAST_LINE])
-        return json.loads(result_path.read_text())
+    return run_fresh("benchmarks.worker", asdict(job), job.threads)
 
 
 def measure_all(plan: Plan, results: Path = RESULTS) -> list[Path]:
@@ -73,15 +56,17 @@ def measure_all(plan: Plan, results: Path = RESULTS) -> list[Path]:
     written = [_write(results / "environment.json", environment.describe(plan.threads))]
     if plan.imports:
         written.append(_write(results / "import.json", imports.measure(plan.rounds)))
-    for name in plan.problems:
-        for structure in plan.structures:
-            problem = PROBLEMS[name]
+    for problem in (PROBLEMS[name] for name in plan.problems):
+        for structure in plan.structures if problem.weights else ():
             if plan.latent:
-                path = results / f"{name}-{structure.lower()}.json"
+                path = results / f"{problem.name}-{structure.lower()}.json"
                 written.append(_write(path, measure_latent(problem, structure, plan)))
-            if plan.fits and problem.fit_timed is not None:
-                path = results / f"fit-{name}-{structure.lower()}.json"
+            if plan.fits and problem.weights.fit_timed is not None:
+                path = results / f"fit-{problem.name}-{structure.lower()}.json"
                 written.append(_write(path, measure_fit(problem, structure, plan)))
+        for outputs in plan.outputs if plan.gps and problem.gp else ():
+            path = results / f"gp-{problem.name}-{outputs}.json"
+            written.append(_write(path, measure_gp(problem, outputs, plan)))
     return written
 
 
@@ -89,7 +74,7 @@ def measure_latent(problem: Problem, structure: Structure, plan: Plan) -> dict[s
     """Agreement, memory and time of the latent covariance of the problem's batch."""
     peers = PEERS if plan.every_backend else [DEFAULT_PEER]
     names = [OURS.name, *(peer.name for peer in peers)]
-    record = _header("latent covariance", problem, structure, plan, inputs=problem.batch)
+    record = _header("latent covariance", problem, structure, plan)
     if not problem.tiny:
         record |= _memory_and_time("latent", problem, structure, plan, names)
     return record | {"agreement": agreement(problem, structure, plan.threads)}
@@ -98,37 +83,50 @@ def measure_latent(problem: Problem, structure: Structure, plan: Plan) -> dict[s
 def measure_fit(problem: Problem, structure: Structure, plan: Plan) -> dict[str, Any]:
     """Agreement, memory and time of a fit, with every backend of the peer."""
     names = [OURS.name, *(peer.name for peer in PEERS)]
-    record = _header("fit", problem, structure, plan, inputs=problem.fit_timed or 0)
+    record = _header("fit", problem, structure, plan)
     record |= _memory_and_time("fit", problem, structure, plan, names)
     return record | {"agreement": agreement(problem, structure, plan.threads)}
 
 
-def _header(what: str, problem: Problem, structure: Structure, plan: Plan, inputs: int) -> dict[str, Any]:
+def measure_gp(problem: Problem, outputs: Outputs, plan: Plan) -> dict[str, Any]:
+    """Of a Gaussian process: agreement with the oracle where the problem is tiny, else memory and time of its fit and
+    of the latent covariance."""
+    record = _header("gaussian process", problem, outputs, plan)
+    record["environment"] = environment.describe(plan.threads)
+    if problem.tiny:
+        return record | {"agreement": agreement(problem, outputs, plan.threads)}
+    names = [OURS.name, *(peer.name for peer in GP_PEERS)]
+    parts = {part: _memory_and_time(part, problem, outputs, plan, names) for part in ("fit", "latent")}
+    failed = {f"{name} ({part})": why for part, found in parts.items() for name, why in found.pop("failed").items()}
+    return record | parts | {"failed": failed}
+
+
+def _header(what: str, problem: Problem, structure: Kind, plan: Plan) -> dict[str, Any]:
+    sizes = problem.sizes(structure)
     return {
         "what": what,
         "problem": problem.name,
         "title": problem.title,
         "structure": structure,
-        "inputs": inputs,
+        "inputs": sizes.fit_timed if what == "fit" else sizes.batch,
+        "data": sizes.fit_timed if what == "fit" else sizes.fit,
         "dtype": "float32",
         "threads": plan.threads,
         "tiny": problem.tiny,
     }
 
 
-def _memory_and_time(
-    what: str, problem: Problem, structure: Structure, plan: Plan, names: Sequence[str]
-) -> dict[str, Any]:
+def _memory_and_time(what: str, problem: Problem, structure: Kind, plan: Plan, names: Sequence[str]) -> dict[str, Any]:
     """Memory of each library alone; then those that did not fail are timed together."""
     memory: dict[str, Any] = {}
     failed: dict[str, str] = {}
     for name in names:
-        _say(f"{problem.name} {structure} {what}: memory of {name}")
+        say(f"{problem.name} {structure} {what}: memory of {name}")
         try:
             memory[name] = run_job(Job(f"memory-{what}", problem.name, structure, [name], threads=plan.threads))
         except JobFailed as failure:
             failed[name] = str(failure)
-    _say(f"{problem.name} {structure} {what}: time of {', '.join(memory) or 'the floors'}")
+    say(f"{problem.name} {structure} {what}: time of {', '.join(memory) or 'the floors'}")
     try:
         job = Job(f"time-{what}", problem.name, structure, list(memory), plan.rounds, plan.threads)
         timing = run_job(job) if memory or what == "latent" else {}
@@ -139,15 +137,15 @@ def _memory_and_time(
 
 
 @cache
-def agreement(problem: Problem, structure: Structure, threads: int) -> dict[str, Any]:
+def agreement(problem: Problem, structure: Kind, threads: int) -> dict[str, Any]:
     """Relative error in float64 of each library's covariance to the reference: the oracle where the problem
     is tiny, else the peer's default backend. Fit and latent covariance of one posterior share it."""
-    oracles = list(ORACLES) if problem.tiny else []
+    oracles = oracles_for(problem, structure)
     reference = oracles[0] if oracles else DEFAULT_PEER.name
     answers: dict[str, Any] = {}
     failed: dict[str, str] = {}
     for name in dict.fromkeys([*oracles, reference, *LIBRARIES]):
-        _say(f"{problem.name} {structure}: float64 answer of {name}")
+        say(f"{problem.name} {structure}: float64 answer of {name}")
         try:
             answers[name] = run_job(Job("covariance", problem.name, structure, [name], threads=threads))["covariance"]
         except JobFailed as failure:
@@ -184,7 +182,3 @@ def _flat(values: list[Any]) -> Iterable[float]:
 def _write(path: Path, record: dict[str, Any]) -> Path:
     path.write_text(json.dumps(record, indent=1) + "\n")
     return path
-
-
-def _say(what: str) -> None:
-    print(f"  {what}", file=sys.stderr, flush=True)

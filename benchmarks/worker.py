@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from benchmarks import oracle
 from benchmarks.measure import Call, Samples, extra_peak, interleave, ratio, summary
-from benchmarks.peers import FLOORS, LIBRARIES, OURS, Structure
-from benchmarks.problems import PROBLEMS, Problem
+from benchmarks.peers import FLOORS, LIBRARIES, OURS, OUTPUTS, Kind, Library
+from benchmarks.problems import PROBLEMS, Problem, Sizes
 
-ORACLES = {"oracle": False, "oracle, exact biases": True}
+ORACLES = {"oracle": {}, "oracle, exact biases": {"exact_biases": True}, "oracle, diagonal Λ": {"diagonal": True}}
 
 
 @dataclass(frozen=True)
@@ -26,52 +27,79 @@ class Job:
 
     task: str
     problem: str
-    structure: Structure
+    structure: Kind
     libraries: list[str]
     rounds: int = 5
     threads: int = 1
 
 
-def latent_call(problem: Problem, structure: Structure, library: str) -> Call:
+def sizes_of(problem: Problem, structure: Kind) -> Sizes:
+    """The problem's sizes, which must be there."""
+    sizes = problem.sizes(structure)
+    if sizes is None:
+        raise ValueError(f"problem {problem.name!r} has no sizes for {structure!r}")
+    return sizes
+
+
+def oracles_for(problem: Problem, structure: Kind) -> list[str]:
+    """The oracles that can judge it, the one that is right first."""
+    if not problem.tiny:
+        return []
+    variant = {"independent": (), "coupled": ("oracle, diagonal Λ",)}.get(structure, ("oracle, exact biases",))
+    return ["oracle", *variant]
+
+
+def latent_call(problem: Problem, structure: Kind, library: str) -> Call:
     """The latent covariance of the problem's batch, with everything before it done."""
-    chosen = LIBRARIES[library]
-    posterior = chosen.fit(problem.model(), problem.data(problem.fit), structure)
-    x = problem.inputs(problem.batch)
+    chosen, model, sizes = LIBRARIES[library], problem.model(), sizes_of(problem, structure)
+    if structure in OUTPUTS:
+        _ask(chosen, problem, structure, model, sizes.batch)
+    posterior = chosen.posterior(model, problem.data(sizes.fit), structure)
+    x = problem.inputs(sizes.batch)
     return lambda: chosen.latent_covariance(posterior, x)
 
 
-def fit_call(problem: Problem, structure: Structure, library: str, ready: bool = True) -> Call:
+def fit_call(problem: Problem, structure: Kind, library: str, ready: bool = True) -> Call:
     """A fit of the problem's timed number of inputs, ready to predict; or only its sums over the data."""
-    if problem.fit_timed is None:
+    n = sizes_of(problem, structure).fit_timed
+    if n is None:
         raise ValueError(f"problem {problem.name!r} times no fit: set its fit_timed")
-    chosen, model, data = LIBRARIES[library], problem.model(), problem.data(problem.fit_timed)
+    chosen, model, data = LIBRARIES[library], problem.model(), problem.data(n)
+    if structure not in OUTPUTS:  # there, peers divide the data
+        _ask(chosen, problem, structure, model, n)
+    measured = chosen.posterior if ready else chosen.curvature
+    return lambda: measured(model, data, structure)
+
+
+def _ask(library: Library, problem: Problem, structure: Kind, model: nn.Module, n: int) -> None:
+    """End here, with its reason, if the library cannot take n inputs at once."""
     weights = sum(weight.numel() for weight in oracle.weights_of(model).values())
-    refusal = chosen.refuses(structure, weights, problem.fit_timed, problem.classes)
+    refusal = library.refuses(structure, weights, n, problem.classes)
     if refusal:
         raise SystemExit(refusal)
-    measured = chosen.fit if ready else chosen.curvature
-    return lambda: measured(model, data, structure)
 
 
 def time_latent(job: Job) -> dict[str, Any]:
     """Latent covariances and floors in one interleaved run."""
     problem = PROBLEMS[job.problem]
     cases: dict[str, Call] = {
-        floor.name: floor.prepare(problem.model(), problem.inputs(problem.batch)) for floor in FLOORS
+        floor.name: floor.prepare(problem.model(), problem.inputs(sizes_of(problem, job.structure).batch))
+        for floor in FLOORS
     }
     cases |= {name: latent_call(problem, job.structure, name) for name in job.libraries}
     return _compared(interleave(cases, job.rounds), against=[floor.name for floor in FLOORS])
 
 
 def time_fit(job: Job) -> dict[str, Any]:
-    """Fits of every library in one interleaved run, and apart from them only the sums over the data."""
+    """Fits of every library in one interleaved run, and apart from them, in weight space, only the sums over the
+    data."""
     problem = PROBLEMS[job.problem]
-    ready = {name: fit_call(problem, job.structure, name) for name in job.libraries}
-    sums = {name: fit_call(problem, job.structure, name, ready=False) for name in job.libraries}
-    return {
-        "ready": _compared(interleave(ready, job.rounds), against=[]),
-        "sums": _compared(interleave(sums, job.rounds), against=[]),
+    parts = {"ready": True} if job.structure in OUTPUTS else {"ready": True, "sums": False}
+    calls = {
+        part: {name: fit_call(problem, job.structure, name, ready) for name in job.libraries}
+        for part, ready in parts.items()
     }
+    return {part: _compared(interleave(cases, job.rounds), against=[]) for part, cases in calls.items()}
 
 
 def _compared(samples: dict[str, Samples], against: list[str]) -> dict[str, Any]:
@@ -87,7 +115,7 @@ def _compared(samples: dict[str, Samples], against: list[str]) -> dict[str, Any]
     }
 
 
-def memory_of(build: Callable[[Problem, Structure, str], Call]) -> Callable[[Job], dict[str, Any]]:
+def memory_of(build: Callable[[Problem, Kind, str], Call]) -> Callable[[Job], dict[str, Any]]:
     """A task that measures the extra peak memory of the call of the job's one library."""
 
     def task(job: Job) -> dict[str, Any]:
@@ -104,10 +132,10 @@ def covariance(job: Job) -> dict[str, Any]:
     model, data = problem.model(double), problem.data(problem.checked, double)
     x = problem.inputs(problem.checked, double)
     if library in ORACLES:
-        values = oracle.latent_covariance(model, data, x, job.structure, exact_biases=ORACLES[library])
+        values = oracle.latent_covariance(model, data, x, job.structure, **ORACLES[library])
     else:
         chosen = LIBRARIES[library]
-        values = chosen.latent_covariance(chosen.fit(model, data, job.structure), x)
+        values = chosen.latent_covariance(chosen.posterior(model, data, job.structure), x)
     return {"covariance": values.tolist()}
 
 

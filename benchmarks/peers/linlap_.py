@@ -21,6 +21,18 @@ class Linlap(Library):
         # Decomposed on first use otherwise; the peers decompose within their fit.
         return self.curvature(model, data, structure).prepare()
 
+    def gp_fit(self, model: nn.Module, data: tuple[Tensor, Tensor], coupled: bool) -> Any:
+        ll = importlib.import_module("linlap")
+        return ll.gaussian_process(
+            model,
+            data,
+            ll.Categorical(),
+            inducing=ll.Everything(),
+            outputs="coupled" if coupled else "independent",
+            prior=ll.Prior(PRIOR_PRECISION),
+            progress=False,
+        )
+
     def curvature(self, model: nn.Module, data: tuple[Tensor, Tensor], structure: Structure) -> Any:
         ll = importlib.import_module("linlap")
         structures = {"Kron": ll.Kron, "Diagonal": ll.Diagonal}
