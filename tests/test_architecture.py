@@ -27,7 +27,7 @@ LAYERS = (  # lowest first: a module imports from its own line and from those ab
     ("distributed",),
     ("sweep",),
     ("posteriors",),
-    ("fit", "gp", "evidence", "selection"),
+    ("choice", "fit", "gp", "evidence", "selection"),
     ("refine",),
     ("baselines",),
     ("predictives", "uncertainty", "metrics", "ood"),
