@@ -24,7 +24,7 @@ from linlap.errors import InputError
 from linlap.network import Network
 from linlap.network.inputs import map_tensors
 from linlap.network.snapshot import unwrapped
-from linlap.posteriors import FunctionPosterior, Projection, WeightPosterior
+from linlap.posteriors import FunctionPosterior, Projection, Refinement, WeightPosterior
 from linlap.posteriors.points import Points, root_of
 from linlap.prior import Prior
 
@@ -33,7 +33,7 @@ FORMAT = 1
 _EXPORTED = [getattr(package, name) for package in (curvature, likelihoods) for name in package.__all__]
 _CLASSES: dict[str, Any] = {
     kind.__name__: kind
-    for kind in [*_EXPORTED, *inducing.CHOICES, Prior, Projection]
+    for kind in [*_EXPORTED, *inducing.CHOICES, Prior, Projection, Refinement]
     if isinstance(kind, type) and is_dataclass(kind)
 }
 _NAMES: dict[Any, str] = {kind: name for name, kind in _CLASSES.items()}
@@ -72,11 +72,12 @@ def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
 
 def _parts_of(posterior: Posterior) -> dict[str, Any]:
     """All that makes a posterior besides its network."""
-    shared = {"likelihood": posterior.likelihood, "prior": posterior.prior}
-    if isinstance(posterior, WeightPosterior):
-        return shared | {"structure": posterior.structure, "curvature": posterior.curvature}
-    own = {key: getattr(posterior, key) for key in ("inducing", "totals", "scale", "projection")}
-    return shared | own | {"inputs": posterior.points.x, "coupled": posterior.coupled}
+    own: tuple[str, ...] = ("structure", "curvature", "shift", "refinement")
+    rest: dict[str, Any] = {}
+    if isinstance(posterior, FunctionPosterior):
+        own = ("inducing", "totals", "scale", "projection")
+        rest = {"inputs": posterior.points.x, "coupled": posterior.coupled}
+    return {key: getattr(posterior, key) for key in ("likelihood", "prior", *own)} | rest
 
 
 def _posterior_of(network: Network, parts: dict[str, Any]) -> Posterior:

@@ -30,12 +30,14 @@ def sampled_outputs(posterior: WeightPosterior, x: Inputs, k: int, generator: to
     local = _local_layers(network, x) if all(isinstance(op, Diagonal) for op in operators) else {}
     replaced = {name for layer in local.values() for name in layer.values()}
     spread = posterior.variance() if local else {}
+    centre = network.named(posterior.mean.to(network.dtype))
+    means = {name: m for name, m in centre.items() if name in replaced}
     done = []
     with torch.no_grad():
         for _ in range(k):
             drawn = {name: v[0] for name, v in posterior.sample(1, generator).items() if name not in replaced}
             with _noisy(local, spread, generator):
-                done.append(network.outputs_at(drawn, x))
+                done.append(network.outputs_at(means | drawn, x))
     return torch.stack(done)
 
 

@@ -18,16 +18,17 @@ from linlap.linalg import BlockDiagonal
 from linlap.network import Network
 from linlap.network.inputs import count, take
 from linlap.network.memory import require
+from linlap.posteriors.refinement import Refinement
 from linlap.prior import Prior
 from linlap.types import Gaussian, Inputs, Params
 
 
 @dataclass(frozen=True, eq=False)
 class WeightPosterior:
-    """q(θ) = N(θ*, T (H + P0)⁻¹) over the weights of a network linearised at θ*.
+    """q(θ) = N(m, T (H + P0)⁻¹) over the weights of a network linearised at θ*.
 
-    Nothing in it changes: another prior is another posterior, which shares the network, the curvature and
-    its decompositions.
+    m is θ*, or `shift` `[P]` away from it in a refined posterior; `refinement` says how it got there. Nothing in it
+    changes: another prior is another posterior, which shares the network, the curvature and its decompositions.
     """
 
     network: Network
@@ -35,6 +36,14 @@ class WeightPosterior:
     structure: Structure
     curvature: Curvature
     prior: Prior
+    shift: Tensor | None = None
+    refinement: Refinement | None = None
+
+    @property
+    def mean(self) -> Tensor:
+        """m `[P]`, in float64."""
+        theta = self.network.vector().double()
+        return theta if self.shift is None else theta + self.shift
 
     @cached_property
     def precision(self) -> BlockDiagonal:
@@ -59,7 +68,10 @@ class WeightPosterior:
         return torch.as_tensor(self.prior.temperature, dtype=torch.float64).to(self.network.device)
 
     def with_prior(self, prior: Prior | float) -> WeightPosterior:
-        """The posterior under another prior: no pass over the data, no decomposition made twice."""
+        """The posterior under another prior: no pass over the data, no decomposition made twice.
+
+        The mean stays where it is; `ll.refine` moves it to the new prior's.
+        """
         prior = as_prior(prior)
         prior.by_parameter(self.network.shapes, self.network.device)  # says now if it does not fit
         return replace(self, prior=prior)
@@ -84,9 +96,15 @@ class WeightPosterior:
         seeds = max(c, 2 * min(self.structure.directions, self.network.size))
         for part in self._parts(x, memory, seeds):
             lin = self.network.linearize(part, once=True)
-            means.append(lin.mean)
+            means.append(self._moved(part, lin.mean))
             covs.append(covariance(self._operator, lin.jacobian, diagonal) * self._t)
         return Gaussian(torch.cat(means), torch.cat(covs))
+
+    def _moved(self, x: Inputs, f: Tensor) -> Tensor:
+        """f_lin(x, m) `[n, C]`."""
+        if self.shift is None:
+            return f
+        return f + self.network.jvp(x, self._named(self.shift))
 
     @property
     def _t(self) -> Tensor:
@@ -113,13 +131,13 @@ class WeightPosterior:
         for names, operator in self._operator.blocks.items():
             features = whitened(operator, lin.jacobian.select(names)).flatten(0, 1)
             total += features @ features.mT
-        return Gaussian(lin.mean, (total * self._t).reshape(n, c, n, c))
+        return Gaussian(self._moved(x, lin.mean), (total * self._t).reshape(n, c, n, c))
 
     def sample(self, k: int, generator: torch.Generator | None = None) -> Params:
         """k weight vectors, by parameter name, each `[k, *shape]`."""
         check_count(k)
         noise = torch.randn(k, self.network.size, generator=generator, dtype=torch.float64, device=self.network.device)
-        return self._named(self._deviations(noise) + self.network.vector().double())
+        return self._named(self._deviations(noise) + self.mean)
 
     def sample_functions(self, x: Inputs, k: int, *, seed: int = 0, memory: int | None = None) -> Tensor:
         """k functions of the linear model at x, `[k, n, C]`.
@@ -135,6 +153,8 @@ class WeightPosterior:
         deviations = torch.empty(k, network.size, dtype=network.dtype, device=network.device)
         for index, noise in enumerate(self._numbered_noise(k, seed)):
             deviations[index] = self._deviations(noise)[0]
+        if self.shift is not None:
+            deviations += self.shift
         done = []
         for part in self._parts(x, memory, seeds=max(k, network.outputs_per_input)):
             lin = self.network.linearize(part, once=True)
@@ -159,7 +179,7 @@ class WeightPosterior:
         return self._named(self.precision.variance() * self.temperature)
 
     def log_evidence(self) -> Tensor:
-        """log p(D) of the linear model by Laplace's method, differentiable in the prior's precision.
+        """log p(D) of the linear model by Laplace's method at the mean, differentiable in the prior's precision.
 
         The temperature plays no part: it rescales the posterior, and belongs to no likelihood or prior.
         """
@@ -167,15 +187,16 @@ class WeightPosterior:
         by_parameter = self.prior.by_parameter(self.network.shapes, device)
         fit = torch.as_tensor(self.curvature.totals.log_likelihood, dtype=torch.float64, device=device)
         complexity = torch.zeros((), dtype=torch.float64, device=device)
-        for name, p in self.network.theta.items():
-            d = by_parameter[name].expand(p.numel())
-            complexity = complexity + (d * p.detach().double().flatten().square()).sum() - d.log().sum()
+        for name, m in self.network.named(self.mean).items():
+            d = by_parameter[name].expand(m.numel())
+            complexity = complexity + (d * m.flatten().square()).sum() - d.log().sum()
         return fit - 0.5 * (complexity + self.precision.logdet())
 
     def __repr__(self) -> str:
         return (
             f"WeightPosterior({type(self.likelihood).__name__}, {self.structure}, {self.network.size} weights, "
-            f"{self.curvature.totals.count} data, {self.prior})"
+            f"{self.curvature.totals.count} data, {self.prior}"
+            + (f", {self.refinement!r})" if self.refinement else ")")
         )
 
 
