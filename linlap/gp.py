@@ -100,7 +100,12 @@ def _sparse(
     if x is None:
         _alone(f"{inducing}, which draws inputs,")
         x, _, _ = chosen(network, batches, likelihood, inducing, progress)
-    points = Points(network, map_tensors(x, lambda t: t.to(network.device)), coupled, None, progress)
+    x = map_tensors(x, lambda t: t.to(network.device))
+    try:
+        network.prepare(x)
+    except InputError as error:
+        raise type(error)(f"the inducing inputs do not fit: {error}") from error
+    points = Points(network, x, coupled, None, progress)
     _require_kernel(points)
     groups = prior.groups(network.shapes, network.device)
     with torch.inference_mode(False), torch.no_grad():

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from linlap.errors import InputError
 from linlap.likelihoods import Likelihood
-from linlap.network.inputs import check_form, check_numbers
+from linlap.network.inputs import check_form, check_numbers, count
 from linlap.types import Inputs
 
 Scores = Callable[[Likelihood, Tensor], Tensor]
@@ -53,6 +53,7 @@ class Subset(Inducing):
 
     def __post_init__(self) -> None:
         _check_size(self)
+        _check_seed(self.seed)
 
     @property
     def wanted(self) -> int | None:
@@ -79,7 +80,7 @@ class TopM(Inducing):
         return lambda likelihood, f: likelihood.hessian_sqrt(f).double().square().sum((1, 2)).cpu()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Sparse(Inducing):
     """All data, projected on `size` inputs drawn from them at random, or on `inputs` of your own."""
 
@@ -90,11 +91,16 @@ class Sparse(Inducing):
     def __post_init__(self) -> None:
         if (self.size is None) == (self.inputs is None):
             raise InputError("Sparse needs a number of inducing inputs, as Sparse(512), or inputs: Sparse(inputs=Z).")
+        _check_seed(self.seed)
         if self.inputs is None:
             _check_size(self)
         else:
             check_form(self.inputs)
             check_numbers(self.inputs)
+
+    def __repr__(self) -> str:
+        own = f"inputs=<{count(self.inputs)} of your own>" if self.inputs is not None else None
+        return f"Sparse({own or f'size={self.size}, seed={self.seed}'})"
 
     @property
     def wanted(self) -> int | None:
@@ -117,3 +123,8 @@ def _check_size(choice: Any) -> None:
         raise InputError(
             f"{type(choice).__name__}({choice.size!r}); pass a positive number of inputs, for instance 200."
         )
+
+
+def _check_seed(seed: Any) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        raise InputError(f"seed={seed!r}; pass a whole number ≥ 0.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,7 +14,7 @@ from torch import Tensor
 from linlap import tree
 from linlap.curvature import Totals
 from linlap.data import as_batches
-from linlap.errors import InputError
+from linlap.errors import InputError, LinlapWarning
 from linlap.inducing import Everything, Inducing
 from linlap.jacobian import Jacobian, own_kernel, settled
 from linlap.likelihoods import Likelihood
@@ -164,7 +165,7 @@ class FunctionPosterior:
         n, c = features.rows
         weights = {name: precision.reciprocal() for names, precision in self._groups for name in names}
         alone = diagonal or not self.coupled
-        cov = own_kernel(features, weights, alone)
+        before = cov = own_kernel(features, weights, alone)
         for sign, v in self.conditioning.corrections(self.points.cross(self._groups, features)):
             if not self.coupled:
                 cov = cov + sign * v.square().sum(1).mT
@@ -173,6 +174,7 @@ class FunctionPosterior:
             else:
                 each = v[0].view(-1, n, c).transpose(0, 1)  # [n, rows, c]
                 cov = cov + sign * (each.mT @ each)
+        _say_what_is_lost(*((k if alone else k.diagonal(dim1=1, dim2=2)) for k in (cov, before)))
         if alone:
             cov = cov.clamp_min(0)  # the difference of large numbers, where little variance is left
             return cov if diagonal else cov.diag_embed()
@@ -270,8 +272,22 @@ class FunctionPosterior:
         return fit - 0.5 * (penalty + self.conditioning.logdet())
 
     def __repr__(self) -> str:
+        """Also what is kept and what is made again, which its size decides."""
         kind = "coupled" if self.coupled else "independent"
         return (
             f"FunctionPosterior({type(self.likelihood).__name__}, {self.inducing}, {kind} outputs, "
             f"{self.totals.count} data, {self.prior}, {self.points.said})"
+        )
+
+
+def _say_what_is_lost(variance: Tensor, before: Tensor) -> None:
+    """A variance is what the data leave of the prior's: where that is little, all its digits may be rounded away."""
+    share = 4 * torch.finfo(variance.dtype).eps
+    if (variance < share * before).any():
+        instead = "" if variance.dtype == torch.float64 else "; pass a model and data in float64 where they matter"
+        warnings.warn(
+            f"some variances are less than {share:.0e} of what they are under the prior: {variance.dtype} rounds them "
+            f"away{instead}.",
+            LinlapWarning,
+            stacklevel=4,
         )

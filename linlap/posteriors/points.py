@@ -54,7 +54,8 @@ def kernel_under(groups: Groups, one: Jacobian, other: Jacobian, coupled: bool) 
 class Points:
     """m inputs x and the features of their outputs: Sᵀ J for a root S of Λ, or J itself.
 
-    Features are kept where they fit into a quarter of the free memory, and made again for every use where they do not.
+    Features (the inputs of layers, and the gradients at their outputs) are kept where they fit into a quarter of the
+    free memory, and made again for every use where they do not; `said` tells which.
     """
 
     network: Network
@@ -100,7 +101,9 @@ class Points:
     def said(self) -> str:
         """What is kept, in words."""
         kept = "kept" if self.keeps else "too large to keep, made again for each prediction"
-        return f"features of {len(self)} inputs {kept} ({readable(self.bytes)})"
+        size = self.groups * self.rows**2 * self._first.like.element_size()
+        factor = f"factor {self.groups} × {self.rows} × {self.rows} kept ({readable(size)})"
+        return f"{factor}, features of {len(self)} inputs {kept} ({readable(self.bytes)})"
 
     def tile_size(self) -> int:
         item = self._first.like.element_size()
