@@ -16,6 +16,7 @@ from linlap.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic
 from linlap.network import Network
 from linlap.predictives import BNN, GLM, MAP
 from linlap.prior import Prior
+from linlap.selection import select_prior
 from linlap.uncertainty import uncertainty
 
 __version__ = "0.1.0"
@@ -55,5 +56,6 @@ __all__ = [
     "metrics",
     "ood",
     "save",
+    "select_prior",
     "uncertainty",
 ]
