@@ -21,7 +21,7 @@ def select_prior(posterior: AnyPosterior, method: PriorChoice) -> AnyPosterior:
 def _check(posterior: Any, method: Any) -> None:
     if not isinstance(posterior, WeightPosterior | FunctionPosterior):
         raise InputError(
-            f"a {type(posterior).__name__} has no prior to choose; pass what ll.laplace or ll.gaussian_process returned."
+            f"a {type(posterior).__name__} has no prior to choose; pass what ll.laplace or ll.gaussian_process gave."
         )
     if not isinstance(method, PriorChoice):
         given = f"the class {method.__name__}" if isinstance(method, type) else f"{method!r}"

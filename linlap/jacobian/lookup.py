@@ -33,7 +33,7 @@ class LookupBlock(ParameterBlock):
     def positions(self) -> int:
         return self.index.shape[1]
 
-    def _distinct(self) -> Tensor:
+    def distinct(self) -> Tensor:
         """g with repeated rows of an input summed into their first position, so that positions are distinct."""
         first = (self.index.unsqueeze(2) == self.index.unsqueeze(1)).int().argmax(-1)  # [n, s]
         where = first[:, None, :, None].expand(self.g.shape)
@@ -55,10 +55,10 @@ class LookupBlock(ParameterBlock):
 
     def gram(self, weights: Tensor, diagonal: bool = False) -> Tensor:
         selected = weights.reshape(self.shape)[self.index].unsqueeze(1)  # [n, 1, s, d]
-        return gram_of((self._distinct() * selected.sqrt()).flatten(2), diagonal)
+        return gram_of((self.distinct() * selected.sqrt()).flatten(2), diagonal)
 
     def square_sum(self) -> Tensor:
-        return self._scatter(self._distinct().square().sum(1)).flatten()
+        return self._scatter(self.distinct().square().sum(1)).flatten()
 
     def split(self, size: int) -> Iterator[LookupBlock]:
         for index, g, counted in zip(self.index.split(size), self.g.split(size), self.counted.split(size), strict=True):
