@@ -73,7 +73,7 @@ def test_both_orders(
         monkeypatch.setattr(module, "by_positions", lambda block, priors, diagonal: by_positions)
     monkeypatch.setattr(OuterBlock, "pairs_are_cheaper", lambda self: by_positions)
     monkeypatch.setattr(outer, "pieces", lambda n, bytes_each, device: 1)
-    monkeypatch.setattr(many, "pieces", lambda n, bytes_each, device: min(n, 2))
+    monkeypatch.setattr(many, "pieces", lambda n, bytes_each, device: max(1, min(n, 2)))
     monkeypatch.setattr(many, "_SCALES", 1)
     check(several(operator.make()), met)
 
