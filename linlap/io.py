@@ -72,20 +72,20 @@ def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
 
 def _parts_of(posterior: Posterior) -> dict[str, Any]:
     """All that makes a posterior besides its network."""
-    own: tuple[str, ...] = ("structure", "curvature", "shift", "refinement")
+    own: tuple[str, ...] = ("structure", "curvature")
     rest: dict[str, Any] = {}
     if isinstance(posterior, FunctionPosterior):
         own = ("inducing", "totals", "scale", "projection")
-        rest = {"inputs": posterior.points.x, "coupled": posterior.coupled}
-    return {key: getattr(posterior, key) for key in ("likelihood", "prior", *own)} | rest
+        rest = {"inputs": posterior.points.x, "at": posterior.points.at, "coupled": posterior.coupled}
+    return {key: getattr(posterior, key) for key in ("likelihood", "prior", "shift", "refinement", *own)} | rest
 
 
 def _posterior_of(network: Network, parts: dict[str, Any]) -> Posterior:
     if "curvature" in parts:
         return WeightPosterior(network, **parts)
-    x, coupled, likelihood = parts.pop("inputs"), parts.pop("coupled"), parts["likelihood"]
-    root = root_of(likelihood, coupled) if parts["projection"] is None else None
-    points = Points(network, map_tensors(x, lambda t: t), coupled, root)
+    x, at, coupled = parts.pop("inputs"), parts.pop("at", None), parts.pop("coupled")
+    root = root_of(parts["likelihood"], coupled) if parts["projection"] is None else None
+    points = Points(network, map_tensors(x, lambda t: t), coupled, root, at=at)
     return FunctionPosterior(network, points=points, **parts)
 
 

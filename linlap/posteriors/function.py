@@ -22,8 +22,9 @@ from linlap.network import Network
 from linlap.network.inputs import count, take
 from linlap.network.memory import default_budget, require
 from linlap.posteriors.conditioning import Conditioning, Exact, Projected
-from linlap.posteriors.gather import chosen, projected
-from linlap.posteriors.points import Groups, Points, kernel_under
+from linlap.posteriors.gather import outputs_at, projected, selection
+from linlap.posteriors.points import Groups, Points, kernel_under, moved
+from linlap.posteriors.refinement import Refinement
 from linlap.posteriors.weight import as_prior, check_count
 from linlap.prior import Prior
 from linlap.types import Gaussian, Inputs
@@ -41,10 +42,11 @@ class Projection:
 
 @dataclass(frozen=True, eq=False)
 class FunctionPosterior:
-    """q(f) = GP(f(x; θ*), k_q) for the network linearised at θ*.
+    """q(f) = GP(f(x; θ*) + J(x) `shift`, k_q) for the network linearised at θ*.
 
     `coupled` outputs covary, as they do in weight space; independent ones are a process each, with the diagonal of Λ.
-    `scale` multiplies the prior's precision, where a subset stands for more data.
+    `scale` multiplies the prior's precision, where a subset stands for more data. A refined process has moved by
+    `shift` `[1, P]`, or `[C, P]` where outputs are independent and each has weights of its own; `refinement` says how.
     """
 
     network: Network
@@ -55,6 +57,8 @@ class FunctionPosterior:
     totals: Totals
     scale: float = 1.0
     projection: Projection | None = None
+    shift: Tensor | None = None
+    refinement: Refinement | None = None
 
     @property
     def coupled(self) -> bool:
@@ -69,12 +73,13 @@ class FunctionPosterior:
     def _conditioned(self) -> Conditioning:
         dtype, progress = self.network.dtype, self.points.progress
         if self.projection is None:
-            return Exact.of(self.points.gram(self._groups), dtype, progress)
+            return Exact.of(self.points.gram(self.groups), dtype, progress)
         ratio = self._ratio(self.projection.base)
         return Projected.of(self.projection.root / ratio.sqrt(), self.projection.seen / ratio, dtype, progress)
 
     @cached_property
-    def _groups(self) -> Groups:
+    def groups(self) -> Groups:
+        """P0 by group of parameters, with the scale in it."""
         with torch.inference_mode(False), torch.enable_grad():
             groups = self.prior.groups(self.network.shapes, self.network.device)
             return [(names, precision * self.scale) for names, precision in groups]
@@ -101,7 +106,10 @@ class FunctionPosterior:
         return torch.as_tensor(self.prior.temperature, dtype=torch.float64).to(self.network.device)
 
     def with_prior(self, prior: Prior | float) -> FunctionPosterior:
-        """The posterior under another prior: no pass over the data; kernels known by group of parameters are reused."""
+        """The posterior under another prior: no pass over the data; kernels known by group of parameters are reused.
+
+        The mean stays where it is; `ll.refine` moves it to the new prior's.
+        """
         prior = as_prior(prior)
         prior.by_parameter(self.network.shapes, self.network.device)  # says now if it does not fit
         changed = replace(self, prior=prior)
@@ -110,12 +118,16 @@ class FunctionPosterior:
         return changed
 
     def update(self, data: Any, *, batch_size: int = 256) -> FunctionPosterior:
-        """The posterior after more data: the same as a fit on all of them with the same inducing inputs."""
+        """The posterior after more data: the same as a fit on all of them with the same inducing inputs.
+
+        The mean stays where it is, and so do the outputs at which the likelihood's curvature is taken.
+        """
         batches = as_batches(data, batch_size, self.network.device)
         if self.projection is not None:
             groups = self.projection.base.groups(self.network.shapes, self.network.device)
             with torch.inference_mode(False), torch.no_grad():
-                more, totals = projected(self.points, groups, self.projection.root, batches, self.likelihood)
+                root = self.projection.root
+                more, totals = projected(self.points, groups, root, batches, self.likelihood, self.shift)
             projection = replace(self.projection, seen=self.projection.seen + more)
             return replace(self, projection=projection, totals=tree.add(self.totals, totals)).prepare()
         if not isinstance(self.inducing, Everything):
@@ -123,9 +135,11 @@ class FunctionPosterior:
                 f"{self.inducing} was chosen from the data there were; fit anew on all data, or use ll.Sparse(M), "
                 "which takes more."
             )
-        x, fits, _ = chosen(self.network, batches, self.likelihood, self.inducing, self.points.progress)
-        totals = tree.add(self.totals, Totals(len(fits), float(fits.sum())))
-        return replace(self, points=self.points.extended(x), totals=totals).prepare()
+        more_data = selection(self.network, batches, self.likelihood, self.inducing, self.points.progress)
+        f = more_data.f if self.shift is None else outputs_at(self.network, more_data.x, self.shift, self.coupled)
+        fit = float(self.likelihood.log_prob(more_data.y, f).double().sum())
+        points = self.points.extended(more_data.x, f)
+        return replace(self, points=points, totals=tree.add(self.totals, Totals(len(f), fit))).prepare()
 
     # Predictions
 
@@ -159,14 +173,15 @@ class FunctionPosterior:
     def _at(self, x: Inputs) -> tuple[Tensor, Jacobian]:
         with torch.no_grad():
             lin = self.network.linearize(x, once=True)
-            return lin.mean, settled(lin.jacobian, self.coupled)
+            features = settled(lin.jacobian, self.coupled)
+            return (lin.mean if self.shift is None else lin.mean + moved(features, self.shift)), features
 
     def _marginal(self, features: Jacobian, diagonal: bool) -> Tensor:
         n, c = features.rows
-        weights = {name: precision.reciprocal() for names, precision in self._groups for name in names}
+        weights = {name: precision.reciprocal() for names, precision in self.groups for name in names}
         alone = diagonal or not self.coupled
         before = cov = own_kernel(features, weights, alone)
-        for sign, v in self.conditioning.corrections(self.points.cross(self._groups, features)):
+        for sign, v in self.conditioning.corrections(self.points.cross(self.groups, features)):
             if not self.coupled:
                 cov = cov + sign * v.square().sum(1).mT
             elif diagonal:
@@ -187,8 +202,8 @@ class FunctionPosterior:
         needed = item * ((2 * self.points.rows * n * c) + 4 * (n * c) ** 2) + n * self.network.bytes_per_input(x)
         require(needed, self.network.device, f"a joint covariance of {n} inputs", "Pass fewer inputs at a time.")
         mean, features = self._at(x)
-        cov = kernel_under(self._groups, features, features, self.coupled)
-        for sign, v in self.conditioning.corrections(self.points.cross(self._groups, features)):
+        cov = kernel_under(self.groups, features, features, self.coupled)
+        for sign, v in self.conditioning.corrections(self.points.cross(self.groups, features)):
             cov = cov + sign * (v.mT @ v)
         whole = cov[0].view(n, c, n, c) if self.coupled else cov.permute(1, 2, 0).diag_embed().permute(0, 2, 1, 3)
         return Gaussian(mean, whole * self.temperature.to(mean.dtype))
@@ -213,7 +228,7 @@ class FunctionPosterior:
         return torch.cat(done, dim=1)
 
     def _deviations(self, k: int, seed: int) -> Tensor:
-        """k weight vectors less θ* `[G, k, P]`: drawn from the prior, and corrected for what the data say."""
+        """k weight vectors less their mean `[G, k, P]`: drawn from the prior, and corrected for what the data say."""
         network, g = self.network, self.points.groups
         size = 3 * g * k * network.size * torch.finfo(network.dtype).bits // 8
         require(size, network.device, f"{k} functions of {g} × {network.size} weights", "Pass a smaller k.")
@@ -224,51 +239,30 @@ class FunctionPosterior:
             for place, size in ((drawn, network.size), (noise, self.points.rows)):
                 place.append(torch.randn(g, size, generator=generator, dtype=torch.float64, device=network.device))
         with torch.no_grad():
-            root = self._prior_variances().sqrt()
+            root = self.prior_variances().sqrt()
             weights = (torch.stack(drawn, 1) * root).to(network.dtype)
-            values = self._values(weights)
+            values = self.points.values(weights)
             coefficients = self.conditioning.coefficients(values, torch.stack(noise, 2).to(network.dtype))
-            return weights + self._pulled_back(coefficients) * root.square().to(network.dtype)
+            return weights + self.points.pulled_back(coefficients) * root.square().to(network.dtype)
 
-    def _prior_variances(self) -> Tensor:
-        values = {name: precision.reciprocal() for names, precision in self._groups for name in names}
+    def prior_variances(self) -> Tensor:
+        """The diagonal of P0⁻¹ `[P]`."""
+        values = {name: precision.reciprocal() for names, precision in self.groups for name in names}
         return torch.cat([values[name].expand(shape.numel()) for name, shape in self.network.shapes.items()])
-
-    def _values(self, weights: Tensor) -> Tensor:
-        """F w for weights `[G, k, P]`, as `[G, rows, k]`."""
-        parts = []
-        for tile in self.points.tiles():
-            if self.coupled:
-                parts.append(tile.jvp(weights[0]).flatten(1).mT.unsqueeze(0))
-            else:
-                parts.append(torch.stack([tile.seed(c).jvp(w)[..., 0].mT for c, w in enumerate(weights)]))
-        return torch.cat(parts, dim=1)
-
-    def _pulled_back(self, coefficients: Tensor) -> Tensor:
-        """Fᵀ b for b `[G, rows, k]`, as `[G, k, P]`."""
-        g, _, k = coefficients.shape
-        total = coefficients.new_zeros(g, k, self.network.size)
-        start = 0
-        for tile in self.points.tiles():
-            n, r = tile.rows
-            stop = start + (n * r if self.coupled else n)
-            for c in range(g):
-                block, seeds = (tile, r) if self.coupled else (tile.seed(c), 1)
-                for index in range(k):
-                    total[c, index] += block.vjp(coefficients[c, start:stop, index].reshape(n, seeds))
-            start = stop
-        return total
 
     # Evidence
 
     def log_evidence(self) -> Tensor:
-        """log p(D) of the linear model by Laplace's method, differentiable in the prior's precision: of the subset
-        alone where only that was used. The temperature plays no part."""
+        """log p(D) of the linear model by Laplace's method at the mean, differentiable in the prior's precision: of the
+        subset alone where only that was used. The temperature plays no part. Refined independent outputs each pay for
+        weights of their own."""
         fit = torch.as_tensor(self.totals.log_likelihood, dtype=torch.float64, device=self.network.device)
-        by_parameter = {name: precision for names, precision in self._groups for name in names}
+        by_parameter = {name: precision for names, precision in self.groups for name in names}
         penalty = torch.zeros((), dtype=torch.float64, device=self.network.device)
-        for name, p in self.network.theta.items():
-            penalty = penalty + (by_parameter[name] * p.detach().double().flatten().square()).sum()
+        theta = self.network.vector().double()
+        for mean in [theta] if self.shift is None else theta + self.shift:
+            for name, m in self.network.named(mean).items():
+                penalty = penalty + (by_parameter[name] * m.flatten().square()).sum()
         return fit - 0.5 * (penalty + self.conditioning.logdet())
 
     def __repr__(self) -> str:
@@ -276,7 +270,8 @@ class FunctionPosterior:
         kind = "coupled" if self.coupled else "independent"
         return (
             f"FunctionPosterior({type(self.likelihood).__name__}, {self.inducing}, {kind} outputs, "
-            f"{self.totals.count} data, {self.prior}, {self.points.said})"
+            f"{self.totals.count} data, {self.prior}, {self.points.said}"
+            + (f", {self.refinement!r})" if self.refinement else ")")
         )
 
 

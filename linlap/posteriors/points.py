@@ -50,9 +50,28 @@ def kernel_under(groups: Groups, one: Jacobian, other: Jacobian, coupled: bool) 
     return total
 
 
+def moved(features: Jacobian, shift: Tensor) -> Tensor:
+    """What outputs change by `[n, C]` where weights move by `[1, P]`, or by `[C, P]`: for each output by its own."""
+    shift = shift.to(features.like.dtype)
+    if len(shift) == 1:
+        return features.jvp(shift)[0]
+    return torch.stack([features.seed(c).jvp(w.unsqueeze(0))[0, :, 0] for c, w in enumerate(shift)], dim=-1)
+
+
+def weighted(k: Tensor, root: Tensor, coupled: bool) -> Tensor:
+    """k S for kernels `[1, m, n·C]` and roots S `[n, C, r]`, as `[1, m, n·r]`; independent outputs take from kernels
+    `[C, m, n]` the diagonal of S Sᵀ."""
+    if not coupled:
+        return k * root.square().sum(-1).sqrt().mT.unsqueeze(1)
+    n, c = root.shape[:2]
+    return torch.einsum("mnc,ncr->mnr", k[0].unflatten(-1, (n, c)), root).flatten(1).unsqueeze(0)
+
+
 @dataclass(frozen=True, eq=False)
 class Points:
     """m inputs x and the features of their outputs: Sᵀ J for a root S of Λ, or J itself.
+
+    Λ is taken at the outputs `at` `[m, C]`, or at the network's own. `precise` features are float64 in any network.
 
     Features (the inputs of layers, and the gradients at their outputs) are kept where they fit into a quarter of the
     free memory, and made again for every use where they do not; `said` tells which.
@@ -63,6 +82,8 @@ class Points:
     coupled: bool
     root: Root | None = None
     progress: bool = True
+    at: Tensor | None = None
+    precise: bool = False
     _grams: dict[tuple[str, ...], Tensor] = field(default_factory=dict)
     """Kernels with unit prior among the points, by group of parameters: made once, whatever the number of priors."""
 
@@ -71,7 +92,7 @@ class Points:
 
     @cached_property
     def _first(self) -> Jacobian:
-        return self._features(take(self.x, 0, 1))
+        return self._features(0, 1)
 
     @property
     def seeds_each(self) -> int:
@@ -123,13 +144,22 @@ class Points:
         size = min(self.tile_size(), self.network.batch_for(self.x, seeds=self.seeds_each))
         starts = range(0, len(self), size)
         for start in tqdm(starts, goal, leave=False, delay=1.0, disable=goal is None or not self.progress):
-            yield self._features(take(self.x, start, start + size))
+            yield self._features(start, start + size)
 
-    def _features(self, x: Inputs) -> Jacobian:
-        root = self.root
+    def _features(self, start: int, stop: int) -> Jacobian:
+        root, at = self.root, None if self.at is None else self.at[start:stop]
+
+        def seeds(f: Tensor) -> Tensor:
+            return root(f if at is None else at).mT if root else f
+
         with torch.no_grad():
-            lin = self.network.linearize(x, None if root is None else lambda f: root(f).mT, once=True)
-            return settled(lin.jacobian, self.coupled)
+            lin = self.network.linearize(take(self.x, start, stop), seeds if root else None, once=True)
+            return self.settled(lin.jacobian)
+
+    def settled(self, jacobian: Jacobian) -> Jacobian:
+        """A Jacobian at other inputs, in the form and dtype of the features."""
+        rounded = self.precise and jacobian.like.dtype != torch.float64
+        return settled(jacobian.to(torch.float64) if rounded else jacobian, self.coupled)
 
     def cross(self, groups: Groups, other: Jacobian) -> Tensor:
         """The kernel with other inputs `[G, rows, columns]`."""
@@ -160,9 +190,37 @@ class Points:
                 self._grams[names] = self._among(partial(self._kernel, names))
         return self._grams[names]
 
-    def extended(self, x: Inputs) -> Points:
+    def values(self, weights: Tensor) -> Tensor:
+        """F w for weights `[G, k, P]`, as `[G, rows, k]`."""
+        weights = weights.to(self._first.like.dtype)
+        parts = []
+        for tile in self.tiles():
+            if self.coupled:
+                parts.append(tile.jvp(weights[0]).flatten(1).mT.unsqueeze(0))
+            else:
+                parts.append(torch.stack([tile.seed(c).jvp(w)[..., 0].mT for c, w in enumerate(weights)]))
+        return torch.cat(parts, dim=1)
+
+    def pulled_back(self, coefficients: Tensor) -> Tensor:
+        """Fᵀ b for b `[G, rows, k]`, as `[G, k, P]`."""
+        coefficients = coefficients.to(self._first.like.dtype)
+        g, _, k = coefficients.shape
+        total = coefficients.new_zeros(g, k, self.network.size)
+        start = 0
+        for tile in self.tiles():
+            n, r = tile.rows
+            stop = start + self._rows_of(tile)
+            for c in range(g):
+                block, seeds = (tile, r) if self.coupled else (tile.seed(c), 1)
+                for index in range(k):
+                    total[c, index] += block.vjp(coefficients[c, start:stop, index].reshape(n, seeds))
+            start = stop
+        return total
+
+    def extended(self, x: Inputs, at: Tensor | None = None) -> Points:
         """These points and more; of the kernels that are known only what is new is made."""
-        whole = replace(self, x=cat([self.x, x]), _grams={})
+        outputs = None if self.at is None or at is None else torch.cat([self.at, at])
+        whole = replace(self, x=cat([self.x, x]), at=outputs, _grams={})
         for names, known in self._grams.items():
             whole._grams[names] = whole._among(partial(self._kernel, names), known)
         return whole
