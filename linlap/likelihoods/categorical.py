@@ -70,4 +70,6 @@ class Categorical(ClassLikelihood):
         return -(log_p.exp() * log_p).sum(-1)
 
     def pool(self, f_samples: Tensor, log_weights: Tensor | None = None) -> Tensor:
-        return (log_softmax(f_samples, -1) + sample_log_weights(f_samples, log_weights)).logsumexp(0)
+        # Samples last: over a short last axis, as classes are, torch's log_softmax takes several times as long.
+        log_p = log_softmax(f_samples.movedim(0, -1), 1)
+        return (log_p + sample_log_weights(f_samples, log_weights).movedim(0, -1)).logsumexp(-1)
