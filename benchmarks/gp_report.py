@@ -9,9 +9,9 @@ from typing import Any
 from benchmarks import bars
 from benchmarks.cells import MIB, dig, judged, number, short, titled
 from benchmarks.peers import GP_PEERS, OURS
+from benchmarks.verdicts import GP_TIMES, fastest, memory_ratio
 
 Row = Callable[[dict[str, Any]], dict[str, str]]
-_TIMED = {"fit": ("fit", "time", "ready"), "latent": ("latent", "time")}
 
 
 def gp_tables(records: list[dict[str, Any]], agreement_row: Row) -> list[str]:
@@ -35,16 +35,12 @@ def _row(part: str, record: dict[str, Any]) -> dict[str, str]:
     peers = [peer.name for peer in GP_PEERS]
     row = {name: str(record[key]) for name, key in _COLUMNS[part].items()}
     for name in (OURS.name, *peers):
-        row[f"{short(name)} ms"] = number(dig(record, *_TIMED[part], "seconds", name, "median"), 1e3)
-    ratios = [dig(record, *_TIMED[part], "times_ours", name, "median") for name in peers]
-    row["times faster"] = judged(_least(ratios), getattr(bar, part, None), more_is_better=True)
-    found = {name: dig(record, part, "extra_memory", name, "bytes") for name in (OURS.name, *peers)}
-    for name, size in found.items():
-        row[f"{short(name)} MiB"] = number(size, 1 / MIB)
-    ours, least = found[OURS.name], _least([found[name] for name in peers])
-    share = None if ours is None or least is None else least / max(ours, 1)
+        row[f"{short(name)} ms"] = number(dig(record, *GP_TIMES[part], "seconds", name, "median"), 1e3)
+    row["times faster"] = judged(fastest(record, peers, *GP_TIMES[part]), getattr(bar, part, None), more_is_better=True)
+    for name in (OURS.name, *peers):
+        row[f"{short(name)} MiB"] = number(dig(record, part, "extra_memory", name, "bytes"), 1 / MIB)
     wanted = bar.memory_share if bar else None
-    row["memory 1/"] = judged(share, 1 / wanted if wanted else None, more_is_better=True)
+    row["memory 1/"] = judged(memory_ratio(record[part], peers), 1 / wanted if wanted else None, more_is_better=True)
     return row
 
 
@@ -52,10 +48,6 @@ _COLUMNS = {
     "fit": {"problem": "problem", "outputs": "structure", "data": "data"},
     "latent": {"problem": "problem", "outputs": "structure", "data": "data", "inputs": "inputs"},
 }
-
-
-def _least(values: list[float | None]) -> float | None:
-    return min((value for value in values if value is not None), default=None)
 
 
 def _large_title(record: dict[str, Any]) -> str:

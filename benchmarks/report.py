@@ -11,16 +11,27 @@ from benchmarks import bars
 from benchmarks.cells import MIB, deviation, dig, judged, number, short, start, titled
 from benchmarks.gp_report import gp_tables
 from benchmarks.peers import DEFAULT_PEER, FLOORS, GP_PEERS, OURS, OUTPUTS, PEERS
+from benchmarks.verdicts import fastest, memory_ratio
 
 
 def tables(paths: Sequence[Path]) -> str:
+    """Every table of these files, one after the other."""
+    return "\n\n".join(parts(paths))
+
+
+def load(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """Records of problems, from those of the files that hold one."""
+    return [json.loads(path.read_text()) for path in paths if path.name.count("-")]
+
+
+def parts(paths: Sequence[Path]) -> list[str]:
     """One table each of latent covariances, fits and correctness; Gaussian processes; the import and what failed."""
-    every = [json.loads(path.read_text()) for path in paths if path.name.count("-")]
+    every = load(paths)
     gps = [r for r in every if r["what"].endswith("gaussian process")]
     records = [r for r in every if r not in gps]
     latent = [r for r in records if r["what"] == "latent covariance" and not r["tiny"]]
     fits = [r for r in records if r["what"] == "fit"]
-    parts = [
+    found = [
         titled(
             "Latent covariance of one batch, float32 (each bar in brackets; ! where it is missed)",
             latent,
@@ -33,9 +44,9 @@ def tables(paths: Sequence[Path]) -> str:
         titled("Relative error in float64 to the reference", _one_a_problem(records), _agreement_row),
         *gp_tables(gps, _agreement_row),
     ]
-    parts += [_import_line(json.loads(path.read_text())) for path in paths if path.name == "import.json"]
-    parts.append(_failures(every))
-    return "\n\n".join(part for part in parts if part)
+    found += [_import_line(json.loads(path.read_text())) for path in paths if path.name == "import.json"]
+    found.append(_failures(every))
+    return [part for part in found if part]
 
 
 def _latent_row(record: dict[str, Any]) -> dict[str, str]:
@@ -44,7 +55,7 @@ def _latent_row(record: dict[str, Any]) -> dict[str, str]:
     faster = dig(time, "times_ours", DEFAULT_PEER.name, "median")
     floors = dig(time, "floors", OURS.name, FLOORS[0].name, "median")
     our_bytes, peer_bytes = (dig(memory, name, "bytes") for name in (OURS.name, DEFAULT_PEER.name))
-    share = peer_bytes / max(our_bytes, 1) if our_bytes is not None and peer_bytes is not None else None
+    share = memory_ratio(record, [DEFAULT_PEER.name])
     found = dig(record, "agreement", "relative_error", OURS.name)
     return start(record) | {
         "linlap ms": number(dig(time, "seconds", OURS.name, "median"), 1e3),
@@ -78,9 +89,8 @@ def _fit_row(record: dict[str, Any]) -> dict[str, str]:
         row[f"{short(name)} MiB"] = number(dig(memory, name, "bytes"), 1 / MIB)
     bar = bars.FIT.get((record["problem"], record["structure"]))
     for part in ("sums", "ready"):
-        ratios = [dig(time, part, "times_ours", peer.name, "median") for peer in PEERS]
-        fastest = min((value for value in ratios if value is not None), default=None)
-        row[f"{part}: times faster"] = judged(fastest, bar, more_is_better=True)
+        ratio = fastest(record, [peer.name for peer in PEERS], "time", part)
+        row[f"{part}: times faster"] = judged(ratio, bar, more_is_better=True)
     return row
 
 
