@@ -16,6 +16,7 @@ from linlap.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic
 from linlap.network import Network
 from linlap.predictives import BNN, GLM, MAP
 from linlap.prior import Prior
+from linlap.refine import GlmMap, NaturalGradient, refine
 from linlap.selection import select_prior
 from linlap.uncertainty import uncertainty
 
@@ -33,6 +34,7 @@ __all__ = [
     "Full",
     "GaussHermite",
     "Gaussian",
+    "GlmMap",
     "HeteroscedasticGaussian",
     "InputError",
     "Kron",
@@ -42,6 +44,7 @@ __all__ = [
     "LowRank",
     "MemoryBudgetError",
     "MonteCarlo",
+    "NaturalGradient",
     "Network",
     "NotFiniteError",
     "Poisson",
@@ -55,6 +58,7 @@ __all__ = [
     "load",
     "metrics",
     "ood",
+    "refine",
     "save",
     "select_prior",
     "uncertainty",

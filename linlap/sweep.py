@@ -28,7 +28,8 @@ T = TypeVar("T")
 class DataSweep:
     """Passes over one set of data; the first one also checks the targets and counts the data.
 
-    `root` gives Λ^½ `[n, C, r]` of outputs f, where it is not to be the likelihood's own.
+    `root` gives Λ^½ `[n, C, r]` of outputs f, where it is not to be the likelihood's own. `shift` `[P]` moves the
+    weights: outputs are then those of the linear model, and everything is counted and weighted there.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class DataSweep:
         *,
         seeds: int | None = None,
         root: Callable[[Tensor], Tensor] | None = None,
+        shift: Tensor | None = None,
         dense: bool = False,
         progress: bool = True,
     ) -> None:
@@ -47,6 +49,7 @@ class DataSweep:
         self._network, self._batches, self._likelihood = network, batches, likelihood
         self._seeds, self._dense, self._progress = seeds, dense, progress
         self._root = likelihood.hessian_sqrt if root is None else root
+        self._shift = None if shift is None else network.named(shift.to(network.dtype))
         self._totals: Totals | None = None
         self._first_pass: int | None = None
         self._seen = Totals(0, 0.0)
@@ -82,7 +85,8 @@ class DataSweep:
         dense: frozenset[str] = frozenset()
         generator = torch.Generator(self._network.device).manual_seed(0)
         for x, y in self._parts(goal):
-            lin = self._network.linearize(x, partial(self._columns, y=y, generator=generator), once=True)
+            columns = partial(self._columns, y=y, move=self._move(x), generator=generator)
+            lin = self._network.linearize(x, columns, once=True)
             dense |= lin.dense
             part = measure(lin.jacobian)
             if total is not None and not tree.alike(total, part):
@@ -98,7 +102,7 @@ class DataSweep:
         named = self._network.named(v)
         total = torch.zeros_like(v)
         for x, y in self._parts(goal):
-            f = self._network.outputs(x)
+            f = self._network.outputs(x) + self._move(x)
             self._count(f, y)
             root = self._root(f)
             change = self._network.jvp(x, named).unsqueeze(-1)
@@ -106,8 +110,13 @@ class DataSweep:
             total += torch.cat([back[name].flatten() for name in self._network.names])
         return sum_over_processes(total)
 
-    def _columns(self, f: Tensor, y: Tensor, generator: torch.Generator) -> Tensor:
+    def _move(self, x: Inputs) -> Tensor | float:
+        """What the shift adds to f."""
+        return 0.0 if self._shift is None else self._network.jvp(x, self._shift)
+
+    def _columns(self, f: Tensor, y: Tensor, move: Tensor | float, generator: torch.Generator) -> Tensor:
         """Seeds `[n, r, C]`: the columns of Λ^½, or random combinations of them whose second moment is Λ."""
+        f = f + move
         self._count(f, y)
         root = self._root(f)
         if self._seeds is None or self._seeds >= root.shape[-1]:

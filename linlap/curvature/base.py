@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -70,6 +70,25 @@ class Curvature(ABC):
 
     def _plus(self, other: Curvature) -> Curvature:
         return tree.add(self, other)
+
+    def with_totals(self, totals: Totals) -> Curvature:
+        """The same, counted elsewhere: at another mean."""
+        given: Any = self
+        changed: Curvature = replace(given, totals=totals)
+        return changed
+
+    def blended(self, other: Curvature, rate: float, share: float) -> Curvature:
+        """(1 − rate) of this curvature and rate · share of another, measured on a part of the data; these totals."""
+        return blend(self, other, rate, share)
+
+
+def blend(one: T, other: T, rate: float, share: float) -> T:
+    """(1 − rate) of every tensor and rate · share of the other's; numbers are the first one's."""
+
+    def change(a: Tensor | float, b: Tensor | float) -> Tensor | float:
+        return torch.lerp(a, share * b, rate) if isinstance(a, Tensor) and isinstance(b, Tensor) else a
+
+    return tree.zip_map(change, one, other)
 
 
 class Structure(ABC):

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from linlap import tree
-from linlap.curvature.base import Curvature, Shapes, Structure, Sweep, Totals
+from linlap.curvature.base import Curvature, Shapes, Structure, Sweep, Totals, blend
 from linlap.errors import InputError
 from linlap.jacobian import DenseBlock, Jacobian, LookupBlock, OuterBlock, ParameterBlock
 from linlap.linalg import SPD, BlockDiagonal, Diagonal, Kronecker, KroneckerLayer, Spectral, rounded, safe_eigh
@@ -41,11 +41,20 @@ class Pair:
     @cached_property
     def eigen(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         """(λ_a, U_a or None, λ_g, U_g), with λ_a averaged and λ_g summed over the data."""
-        g_values, g_vectors = safe_eigh(self.g, "Kronecker factor G")
+        return *self._a_eigen, *safe_eigh(self.g, "Kronecker factor G")
+
+    @cached_property
+    def _a_eigen(self) -> tuple[Tensor, Tensor | None]:
         if self.a.ndim == 1:
-            return self.a.unsqueeze(0) / self.count, None, g_values, g_vectors
-        a_values, a_vectors = safe_eigh(self.a, "Kronecker factor A")
-        return a_values / self.count, a_vectors, g_values, g_vectors
+            return self.a.unsqueeze(0) / self.count, None
+        values, vectors = safe_eigh(self.a, "Kronecker factor A")
+        return values / self.count, vectors
+
+    def with_g(self, g: Tensor) -> Pair:
+        """The same layer inputs with other gradients; what is known of A is kept."""
+        changed = replace(self, g=g)
+        changed.__dict__["_a_eigen"] = self._a_eigen
+        return changed
 
     @property
     def shape(self) -> torch.Size:
@@ -131,6 +140,18 @@ class KronCurvature(Curvature):
         if self.damping == "sqrt":
             return Kronecker(left, right, pair.values(d.sqrt()))
         return Kronecker(left, right, pair.values() + d)
+
+    def blended(self, other: Curvature, rate: float, share: float) -> Curvature:
+        """A is what the layers' inputs make it, whatever the weights in the linear model: only G is blended."""
+        if not isinstance(other, KronCurvature) or self.corrected or not tree.alike(self, other):
+            raise InputError(
+                "cannot average curvatures that keep some parameters in different forms, nor corrected ones; use "
+                "Kron(corrected=False), and batches that call the same layers."
+            )
+        pairs = {name: p.with_g(blend(p.g, other.pairs[name].g, rate, share)) for name, p in self.pairs.items()}
+        squares = blend(self.squares, other.squares, rate, share)
+        diagonals = blend(self.diagonals, other.diagonals, rate, share)
+        return replace(self, pairs=pairs, squares=squares, diagonals=diagonals)
 
     def _plus(self, other: Curvature) -> Curvature:
         if self.corrected or (isinstance(other, KronCurvature) and other.corrected):

@@ -54,6 +54,9 @@ class LowRankCurvature(Curvature):
         )
         return LowRankCurvature(self.shapes, totals, torch.cat([self.root, other.root], dim=1))
 
+    def blended(self, other: Curvature, rate: float, share: float) -> Curvature:
+        raise InputError("low-rank curvatures have no average of the same rank; use ll.Kron(), Diagonal() or Full().")
+
 
 def _eigenpairs(root: Tensor) -> tuple[Tensor, Tensor]:
     """Non-zero eigenvalues and orthonormal eigenvectors of R Rᵀ, from the small matrix Rᵀ R."""
