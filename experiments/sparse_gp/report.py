@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.sparse_gp.measure import EVERYTHING, FULL, MAP, ONE, PRIOR, SPARSE, SUBSET, TEMPERATURE
-from experiments.sparse_gp.results import CHOICES, NAMES, SCORES, Mean, Results, Setting, mean_of
+from experiments.sparse_gp.rows import CHOICES, NAMES, SCORES, Mean, Results, Setting, mean_of
 from linlap.plotting import COLOURS, DARK, MARKERS, STYLE
 
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"

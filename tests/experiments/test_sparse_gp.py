@@ -18,7 +18,7 @@ from experiments.sparse_gp import __main__ as command
 from experiments.sparse_gp import problems, report, run
 from experiments.sparse_gp.config import Config
 from experiments.sparse_gp.measure import EVERYTHING, MAP, SPARSE, SUBSET
-from experiments.sparse_gp.results import CHOICES, Results, Setting
+from experiments.sparse_gp.rows import CHOICES, Results, Setting
 
 pytestmark = pytest.mark.filterwarnings("ignore::linlap.LinlapWarning")
 TINY = Config(
