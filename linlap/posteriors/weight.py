@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,12 +12,13 @@ from torch import Tensor
 
 from linlap.curvature import Curvature, Structure
 from linlap.errors import InputError
-from linlap.jacobian import covariance, whitened
+from linlap.jacobian import covariance, family, whitened
 from linlap.likelihoods import Likelihood
 from linlap.linalg import BlockDiagonal
 from linlap.network import Network
 from linlap.network.inputs import count, take
 from linlap.network.memory import require
+from linlap.posteriors.laws import Laws, as_priors
 from linlap.posteriors.refinement import Refinement
 from linlap.prior import Prior
 from linlap.types import Gaussian, Inputs, Params
@@ -93,12 +94,36 @@ class WeightPosterior:
             size, self.network.device, f"covariances of {n} inputs", "Pass diagonal=True, or fewer inputs at a time."
         )
         means, covs = [], []
-        seeds = max(c, 2 * min(self.structure.directions, self.network.size))
-        for part in self._parts(x, memory, seeds):
+        for part in self._parts_to_contract(x, memory):
             lin = self.network.linearize(part, once=True)
             means.append(self._moved(part, lin.mean))
             covs.append(covariance(self._operator, lin.jacobian, diagonal) * self._t)
         return Gaussian(torch.cat(means), torch.cat(covs))
+
+    def latents(
+        self, x: Inputs, priors: Iterable[Prior | float], *, diagonal: bool = False, memory: int | None = None
+    ) -> list[Gaussian]:
+        """`latent` under each of several priors: x is linearised, and rotated into the curvature's eigenbases, once."""
+        return self.under(priors).latents(x, diagonal=diagonal, memory=memory)
+
+    def under(self, priors: Iterable[Prior | float]) -> Laws:
+        """What is said of outputs under several priors, made ready for many batches."""
+        priors, network = as_priors(priors), self.network
+        for prior in priors:
+            prior.by_parameter(network.shapes, network.device)
+        # Where bases depend on the prior, as they do under priors that differ between weights, each has its own.
+        columns = network.size if self.structure.forms_dense_rows else self.structure.directions
+        apart = 8 * columns * sum(not prior.is_uniform for prior in priors)
+        size = network.size * (2 * len(priors) * self._item + apart)
+        require(size, network.device, f"precisions of {network.size} weights under {len(priors)} priors", "Pass fewer.")
+        with torch.inference_mode(False), torch.no_grad():
+            precisions = family((self.curvature.precision(prior) for prior in priors), network.dtype)
+
+        def at(x: Inputs, diagonal: bool) -> tuple[Tensor, Tensor]:
+            lin = network.linearize(x, once=True)
+            return self._moved(x, lin.mean), precisions.covariances(lin.jacobian, diagonal)
+
+        return Laws(priors, network, self._parts_to_contract, at)
 
     def _moved(self, x: Inputs, f: Tensor) -> Tensor:
         """f_lin(x, m) `[n, C]`."""
@@ -114,6 +139,11 @@ class WeightPosterior:
     def _item(self) -> int:
         """Bytes a number."""
         return torch.finfo(self.network.dtype).bits // 8
+
+    def _parts_to_contract(self, x: Inputs, memory: int | None) -> Iterator[Inputs]:
+        self.network.prepare(x)
+        directions = 2 * min(self.structure.directions, self.network.size)
+        return self._parts(x, memory, max(self.network.outputs_per_input, directions))
 
     def _parts(self, x: Inputs, memory: int | None, seeds: int | None = None) -> Iterator[Inputs]:
         size = self.network.batch_for(x, seeds=seeds, memory=memory, dense=self.structure.forms_dense_rows)
