@@ -74,7 +74,7 @@ class FunctionPosterior:
         dtype, progress = self.network.dtype, self.points.progress
         if self.projection is None:
             return Exact.of(self.points.gram(self.groups), dtype, progress)
-        ratio = self._ratio(self.projection.base)
+        ratio = self.ratio(self.projection.base)
         return Projected.of(self.projection.root / ratio.sqrt(), self.projection.seen / ratio, dtype, progress)
 
     @cached_property
@@ -84,7 +84,7 @@ class FunctionPosterior:
             groups = self.prior.groups(self.network.shapes, self.network.device)
             return [(names, precision * self.scale) for names, precision in groups]
 
-    def _ratio(self, base: Prior) -> Tensor:
+    def ratio(self, base: Prior) -> Tensor:
         """The one number by which this prior's precision is another's."""
         ours, theirs = (p.by_parameter(self.network.shapes, self.network.device) for p in (self.prior, base))
         ratios = {name: ours[name] / theirs[name] for name in ours}
@@ -114,7 +114,7 @@ class FunctionPosterior:
         prior.by_parameter(self.network.shapes, self.network.device)  # says now if it does not fit
         changed = replace(self, prior=prior)
         if self.projection is not None:
-            changed._ratio(self.projection.base)
+            changed.ratio(self.projection.base)
         return changed
 
     def update(self, data: Any, *, batch_size: int = 256) -> FunctionPosterior:

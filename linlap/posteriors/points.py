@@ -67,6 +67,16 @@ def weighted(k: Tensor, root: Tensor, coupled: bool) -> Tensor:
     return torch.einsum("mnc,ncr->mnr", k[0].unflatten(-1, (n, c)), root).flatten(1).unsqueeze(0)
 
 
+def between(kernel: Tensor, root: Tensor, coupled: bool) -> Tensor:
+    """Sᵀ K S for S `[n, C, r]`, as `[1, n·r, n·r]`; for independent outputs with the diagonal of S Sᵀ, `[C, n, n]`."""
+    if not coupled:
+        diagonal = root.square().sum(-1).sqrt().mT
+        return kernel * diagonal.unsqueeze(1) * diagonal.unsqueeze(2)
+    n, c, r = root.shape
+    half = (root.mT @ kernel[0].view(n, c, n * c)).view(n * r, n * c)
+    return (root.mT @ half.mT.reshape(n, c, n * r)).view(1, n * r, n * r)
+
+
 @dataclass(frozen=True, eq=False)
 class Points:
     """m inputs x and the features of their outputs: Sᵀ J for a root S of Λ, or J itself.
@@ -189,6 +199,11 @@ class Points:
             else:
                 self._grams[names] = self._among(partial(self._kernel, names))
         return self._grams[names]
+
+    def weighted(self, root: Root, f: Tensor) -> Points:
+        """Of points with J for features, those with Sᵀ J for S at outputs f; kernels follow from the ones known."""
+        grams = {names: between(known, root(f), self.coupled) for names, known in self._grams.items()}
+        return replace(self, root=root, at=f.to(self.network.dtype), precise=False, _grams=grams)
 
     def values(self, weights: Tensor) -> Tensor:
         """F w for weights `[G, k, P]`, as `[G, rows, k]`."""
