@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,8 +23,10 @@ from linlap.network.inputs import count, take
 from linlap.network.memory import default_budget, require
 from linlap.posteriors.conditioning import Conditioning, Exact, Projected
 from linlap.posteriors.gather import outputs_at, projected, selection
+from linlap.posteriors.laws import Laws, as_priors
 from linlap.posteriors.points import Groups, Points, kernel_under, moved
 from linlap.posteriors.refinement import Refinement
+from linlap.posteriors.spectrum import Spectrum
 from linlap.posteriors.weight import as_prior, check_count
 from linlap.prior import Prior
 from linlap.types import Gaussian, Inputs
@@ -86,15 +88,21 @@ class FunctionPosterior:
 
     def ratio(self, base: Prior) -> Tensor:
         """The one number by which this prior's precision is another's."""
-        ours, theirs = (p.by_parameter(self.network.shapes, self.network.device) for p in (self.prior, base))
-        ratios = {name: ours[name] / theirs[name] for name in ours}
-        first = next(iter(ratios.values())).flatten()[0]
-        if not all(torch.allclose(ratio, first.expand_as(ratio), rtol=1e-12) for ratio in ratios.values()):
+        ratio = self._multiple(self.prior, base)
+        if ratio is None:
             raise InputError(
                 f"{self.prior} is no multiple of {base}, under which the data were projected on the inducing inputs; "
                 "pass that prior to ll.gaussian_process, or use ll.Everything() or ll.Subset(…)."
             )
-        return first
+        return ratio
+
+    def _multiple(self, prior: Prior, base: Prior) -> Tensor | None:
+        """The number by which one prior's precision is another's, where it is one number."""
+        ours, theirs = (p.by_parameter(self.network.shapes, self.network.device) for p in (prior, base))
+        ratios = {name: ours[name] / theirs[name] for name in ours}
+        first = next(iter(ratios.values())).flatten()[0]
+        same = all(torch.allclose(ratio, first.expand_as(ratio), rtol=1e-12) for ratio in ratios.values())
+        return first if same else None
 
     def prepare(self) -> FunctionPosterior:
         """Make the kernel and its factor now; returns the posterior."""
@@ -160,6 +168,51 @@ class FunctionPosterior:
             means.append(mean)
             covs.append(self._marginal(features, diagonal) * self.temperature.to(mean.dtype))
         return Gaussian(torch.cat(means), torch.cat(covs))
+
+    def latents(
+        self, x: Inputs, priors: Iterable[Prior | float], *, diagonal: bool = False, memory: int | None = None
+    ) -> list[Gaussian]:
+        """`latent` under each of several priors. x is linearised once; multiples of one prior share their kernels, and
+        one decomposition of that of the data."""
+        return self.under(priors).latents(x, diagonal=diagonal, memory=memory)
+
+    def under(self, priors: Iterable[Prior | float]) -> Laws:
+        """What is said of outputs under several priors, made ready for many batches."""
+        priors = as_priors(priors)
+        members = [self.with_prior(prior) for prior in priors]
+        base = self.with_prior(self.prior if self.projection is None else self.projection.base)
+        ratios = {k: r for k, prior in enumerate(priors) if (r := self._multiple(prior, base.prior)) is not None}
+        apart = [k for k in range(len(priors)) if k not in ratios]
+        size = 8 * self.points.groups * self.points.rows**2 * (4 + len(apart))
+        instead = "Pass fewer, or only multiples of one prior, of which all share one decomposition."
+        require(size, self.network.device, f"this process under {len(priors)} priors", instead)
+        with torch.inference_mode(False), torch.no_grad():
+            spectrum = base._spectrum() if ratios else None
+        for k in apart:
+            members[k].prepare()
+
+        def at(x: Inputs, diagonal: bool) -> tuple[Tensor, Tensor]:
+            mean, features = self._at(x)
+            covs = {k: members[k]._marginal(features, diagonal) for k in apart}
+            if spectrum is not None:
+                found = base._marginals(features, spectrum, torch.stack([*ratios.values()]), diagonal)
+                covs |= dict(zip(ratios, found, strict=True))
+            return mean, torch.stack([covs[k] for k in range(len(priors))])
+
+        return Laws(priors, self.network, self._parts, at)
+
+    def _spectrum(self) -> Spectrum:
+        if self.projection is None:
+            return Spectrum.of(self.points.gram(self.groups), self.network.dtype)
+        return Spectrum.of(self.projection.seen, self.network.dtype, self.projection.root)
+
+    def _marginals(self, features: Jacobian, spectrum: Spectrum, ratios: Tensor, diagonal: bool) -> Tensor:
+        """`_marginal` under the multiples of this prior."""
+        weights = {name: precision.reciprocal() for names, precision in self.groups for name in names}
+        own = own_kernel(features, weights, diagonal or not self.coupled)
+        k = self.points.cross(self.groups, features)
+        left = spectrum.remaining(own, k, ratios, self.coupled, diagonal)
+        return left if diagonal or self.coupled else left.diag_embed()
 
     def _parts(self, x: Inputs, memory: int | None) -> Iterator[Inputs]:
         """Few enough inputs at a time for their features and for three kernels with all points."""

@@ -80,3 +80,45 @@ def test_gradients_of_a_prior_are_not_followed() -> None:
     precision = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
     (law,) = truth.fit(ll.Full()).latents(truth.x, [ll.Prior(precision)])
     assert not law.cov.requires_grad
+
+
+# Function space
+
+CHOICES = {"everything": ll.Everything(), "subset": ll.Subset(5), "top": ll.TopM(5), "sparse": ll.Sparse(5)}
+MULTIPLES = [0.1, ll.Prior(3.0, 0.5), 0.7, 100.0]
+
+
+def process(truth: Truth, choice: str, outputs: Any, prior: Any = 0.7) -> Any:
+    data = (truth.x, truth.y)
+    return ll.gaussian_process(truth.model(), data, truth.likelihood, CHOICES[choice], outputs, prior, progress=False)
+
+
+@pytest.mark.parametrize("outputs", ["coupled", "independent"])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_processes(choice: str, outputs: str) -> None:
+    truth = truth_of("mlp_many_data")
+    same_laws(process(truth, choice, outputs), truth.x, MULTIPLES, memory=20_000)
+
+
+@pytest.mark.parametrize("outputs", ["coupled", "independent"])
+@pytest.mark.parametrize("choice", ["everything", "sparse"])
+def test_processes_with_a_prior_by_layer(choice: str, outputs: str) -> None:
+    """Multiples of it, and where the choice of inputs allows it others among them."""
+    truth = truth_of("mlp_many_data")
+    posterior = process(truth, choice, outputs, ll.Prior(by_layer(truth)))
+    priors = [ll.Prior(by_layer(truth, 3.0)), ll.Prior(by_layer(truth, 0.2), 2.0)]
+    same_laws(posterior, truth.x, priors)
+    if choice == "sparse":
+        with pytest.raises(ll.InputError, match="no multiple"):
+            posterior.latents(truth.x, [*priors, 1.0])
+    else:
+        same_laws(posterior, truth.x, [priors[0], 1.0, priors[1], ll.Prior(varied(len(truth.theta)))])
+
+
+@pytest.mark.parametrize("name", ["conv2d", "lstm", "mlp_1_hidden", "embedding"])
+def test_processes_of_other_networks(name: str) -> None:
+    truth = truth_of(name)
+    for outputs in ("coupled", "independent"):
+        data = (truth.x, truth.y)
+        posterior = ll.gaussian_process(truth.model(), data, truth.likelihood, None, outputs, 0.7, progress=False)
+        same_laws(posterior, truth.x, MULTIPLES)
