@@ -13,15 +13,16 @@ class Refinement:
 
     `objective` `[steps]` is what was maximised, after each step: the ELBO, or the log joint density less its constants
     (of minibatches, their estimates). `gradient_norm` is the norm of its gradient at the mean, where that is known.
+    `converged` is None where a number of steps was all that was asked for.
     """
 
     method: str
     steps: int
     objective: Tensor
     gradient_norm: float | None
-    converged: bool
+    converged: bool | None
 
     def __repr__(self) -> str:
         norm = "" if self.gradient_norm is None else f", gradient norm {self.gradient_norm:.2g}"
-        end = "converged" if self.converged else "not converged"
-        return f"{self.method}: {self.steps} steps, {end}{norm}"
+        end = {True: ", converged", False: ", not converged", None: ""}[self.converged]
+        return f"{self.method}: {self.steps} steps{end}{norm}"

@@ -106,7 +106,7 @@ class NaturalGradient(Method):
             for posterior, row in zip(found, traces, strict=True)
         ]
 
-    def climb(self, space: Space, progress: bool = False) -> tuple[State, list[Tensor], bool]:
+    def climb(self, space: Space, progress: bool = False) -> tuple[State, list[Tensor], bool | None]:
         """The state after the steps, or the best where there is patience; the ELBO after each; whether it settled."""
         noise = standard_noise(space, self.samples, self.seed)
         state = best = initial(space)
@@ -126,7 +126,7 @@ class NaturalGradient(Method):
                 risen, best, highest = step, _chosen(better, state, best), torch.maximum(value, highest)
             elif step - risen >= self.patience:
                 break
-        settled = self.patience is not None and len(trace) < self.steps
+        settled = None if self.patience is None else len(trace) < self.steps
         return (state if self.patience is None else best), trace, settled
 
 

@@ -180,7 +180,7 @@ def stream(
     fit = log_likelihood_at(start, state.shift, batches, progress)
     totals = Totals(start.curvature.totals.count, fit)
     method = f"NaturalGradient({'kron' if kron else 'diagonal'})"
-    settled = len(state.objective) < plan.steps
+    settled = None if patience is None else len(state.objective) < plan.steps
     record = Refinement(method, len(state.objective), state.objective, None, settled)
     return replace(start, curvature=state.curvature.with_totals(totals), shift=state.shift, refinement=record)
 
