@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -10,104 +9,20 @@ import torch
 from torch import Tensor
 
 import linlap as ll
+from linlap.refine import gp_projected
 from linlap.refine.gp_mode import GpMode
 from tests import reference, reference_gp
 from tests.cases import likelihoods_for
 from tests.checks import close
+from tests.gp_modes import CHOICES, PRIOR, Model, at_mode, many, model_of, process, refined, same_law
 from tests.truth import Truth, truth_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::linlap.LinlapWarning")
-PRIOR = 0.7
 NETWORKS = ["mlp_1_hidden", "mlp_2_hidden", "mlp_3_hidden", "conv2d", "lstm", "linear", "mlp_many_data"]
 EVERY = [(name, law.name) for name in NETWORKS for law in likelihoods_for(truth_of(name).case.outputs)]
-CHOICES = {"everything": lambda n: ll.Everything(), "subset": ll.Subset, "top": ll.TopM, "sparse": ll.Sparse}
 every = pytest.mark.parametrize(("name", "law"), EVERY)
 choices = pytest.mark.parametrize("kind", CHOICES)
 outputs = pytest.mark.parametrize("outputs", ["coupled", "independent"])
-
-
-@dataclass
-class Model:
-    """The oracle: Σ log p(y | f + J (θ − θ*)) − ½ θᵀ P0 θ with dense J `[N, C, Q]`."""
-
-    truth: Truth
-    J: Tensor
-    theta: Tensor
-    prior: Tensor
-
-    def f(self, mean: Tensor) -> Tensor:
-        return self.truth.f + self.J @ (mean - self.theta)
-
-    def objective(self, mean: Tensor) -> Tensor:
-        fit = reference.log_prob(self.truth.law.oracle, self.truth.y, self.f(mean), **self.truth.options).sum()
-        return fit - 0.5 * (self.prior * mean**2).sum()
-
-    def gradient(self, mean: Tensor) -> Tensor:
-        r = reference.residual(self.truth.law.oracle, self.truth.y, self.f(mean), **self.truth.options)
-        return torch.einsum("ncp,nc->p", self.J, r) - self.prior * mean
-
-    def lam(self, mean: Tensor) -> Tensor:
-        return reference.lam(self.truth.law.oracle, self.f(mean), **self.truth.options)
-
-    def mode(self, basis: Tensor | None = None) -> Tensor:
-        """From θ* with halved steps; over θ* + the span of a basis `[Q, k]` where one is given."""
-        mean, basis = self.theta.clone(), torch.eye(len(self.theta)).to(self.theta) if basis is None else basis
-        for _ in range(500):
-            H = basis.T @ (reference.full_ggn(self.J, self.lam(mean)) + torch.diag(self.prior)) @ basis
-            step = basis @ torch.linalg.solve(H, basis.T @ self.gradient(mean))
-            size = 1.0
-            while self.objective(mean + size * step) < self.objective(mean) - 1e-12 and size > 1e-10:
-                size /= 2
-            mean = mean + size * step
-            if (basis.T @ self.gradient(mean)).norm() < 1e-12 * (1 + (self.prior * mean).norm()):
-                break
-        return mean
-
-
-def model_of(truth: Truth, outputs: str = "coupled", precision: Any = PRIOR) -> Model:
-    """Independent outputs each have weights of their own, `[C·P]` in all."""
-    prior = truth.prior(precision)
-    if outputs == "coupled":
-        return Model(truth, truth.J, truth.theta, prior)
-    n, c, p = truth.J.shape
-    J = torch.zeros(n, c, c, p, dtype=truth.J.dtype)
-    J[:, range(c), range(c)] = truth.J
-    return Model(truth, J.flatten(2), truth.theta.repeat(c), prior.repeat(c))
-
-
-def process(truth: Truth, inducing: Any = None, outputs: Any = "coupled", prior: Any = PRIOR, **options: Any) -> Any:
-    given = {"data": (truth.x, truth.y)} | options
-    return ll.gaussian_process(
-        truth.model(), given.pop("data"), truth.likelihood, inducing, outputs, prior, progress=False, **given
-    )
-
-
-def refined(posterior: Any, truth: Truth, **options: Any) -> Any:
-    return GpMode(**options).refine(posterior, (truth.x, truth.y), progress=False)
-
-
-def many(law: str = "categorical") -> Truth:
-    return truth_of("mlp_many_data", law)
-
-
-def at_mode(found: Any, model: Model, mean: Tensor, outputs: str, tolerance: float = 1e-8) -> None:
-    """Mean, covariance, samples' shift and evidence are those at the oracle's mean."""
-    truth = model.truth
-    lam, f = model.lam(mean), model.f(mean)
-    law = found.latent(truth.x, joint=True)
-    close(law.mean, f, tolerance)
-    prior = model.prior[: len(truth.theta)]
-    fit = reference.log_prob(truth.law.oracle, truth.y, f, **truth.options).sum()
-    if outputs == "coupled":
-        precision = reference.full_ggn(truth.J, lam) + torch.diag(prior)
-        close(law.cov, reference.joint_latent_covariance(truth.J, torch.linalg.inv(precision)), tolerance)
-        log_det = torch.linalg.slogdet(precision).logabsdet - prior.log().sum()
-        evidence = fit - 0.5 * ((prior * mean**2).sum() + log_det)
-    else:
-        close(found.latent(truth.x, diagonal=True).cov, reference_gp.independent(truth.J, lam, truth.J, prior), tolerance)
-        nothing = torch.zeros_like(prior)
-        evidence = reference_gp.independent_evidence(truth.J, lam, fit - 0.5 * (model.prior * mean**2).sum(), nothing, prior)
-    close(found.log_evidence(), evidence, tolerance)
 
 
 # Exact processes
@@ -131,3 +46,116 @@ def test_the_mode_is_the_oracles(name: str, law: str, kind: str, outputs: str) -
     assert bool((found.refinement.objective.diff() >= -1e-10).all())
     close(found.refinement.objective[-1], model.objective(mean), 1e-9)
     assert before.shift is None
+
+
+@outputs
+@pytest.mark.parametrize("kind", ["scalar", "per layer", "per weight"])
+@pytest.mark.parametrize("choice", ["everything", "sparse"])
+def test_priors(kind: str, outputs: str, choice: str) -> None:
+    truth = truth_of("mlp_2_hidden", "categorical")
+    given: Any = {"scalar": PRIOR, "per layer": {"0": 0.5, "2": 1.3, "4": 2.0}}
+    precision = given.get(kind, torch.linspace(0.5, 2.0, len(truth.theta), dtype=torch.float64))
+    model = model_of(truth, outputs, precision)
+    found = refined(process(truth, CHOICES[choice](4), outputs, ll.Prior(precision)), truth)
+    at_mode(found, model, model.mode(), outputs)
+
+
+@outputs
+@pytest.mark.parametrize("kind", ["subset", "top"])
+def test_subsets_are_everything_of_their_own(kind: str, outputs: str) -> None:
+    truth = many()
+    found = refined(process(truth, CHOICES[kind](5), outputs), truth)
+    x = found.points.x
+    index = [int((truth.x == row).all(-1).nonzero()) for row in x]
+    data = (x, truth.y[index])
+    alone = process(truth, None, outputs, PRIOR * len(truth.f) / 5, data=data)
+    expected = GpMode().refine(alone, data, progress=False)
+    same_law(found, expected, truth.x)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "bernoulli", "poisson"])
+@pytest.mark.parametrize("kind", CHOICES)
+def test_one_output_is_coupled_with_itself(law: str, kind: str) -> None:
+    truth = truth_of("mlp_1_hidden", law)
+    one, other = (refined(process(truth, CHOICES[kind](4), kind_), truth) for kind_ in ("coupled", "independent"))
+    same_law(one, other, truth.x)
+
+
+@outputs
+@choices
+def test_regression_takes_one_step_to_the_closed_form(kind: str, outputs: str) -> None:
+    truth = many("gaussian_per_output")
+    n = len(truth.f)
+    found = refined(process(truth, CHOICES[kind](n), outputs), truth)
+    model = model_of(truth, outputs)
+    rows, f0 = model.J.flatten(0, 1), truth.f.flatten() - model.J.flatten(0, 1) @ model.theta
+    K = (rows / model.prior) @ rows.T
+    variance = torch.as_tensor(truth.options["noise"], dtype=torch.float64).square().repeat(n)
+    mean = f0 + K @ torch.linalg.solve(K + torch.diag(variance), truth.y.flatten() - f0)
+    assert found.refinement.steps == 1
+    close(found.latent(truth.x).mean.flatten(), mean, 1e-8 if kind != "sparse" else 1e-6)
+
+
+# Through inducing inputs
+
+
+@outputs
+@every
+def test_all_inducing_is_everything(name: str, law: str, outputs: str) -> None:
+    truth = truth_of(name, law)
+    singular = truth.f.numel() > len(truth.theta) if outputs == "coupled" else len(truth.f) > len(truth.theta)
+    whole = refined(process(truth, None, outputs), truth)
+    found = refined(process(truth, ll.Sparse(len(truth.f)), outputs), truth)
+    assert found.refinement.converged
+    same_law(found, whole, truth.x, 1e-6 if singular else 1e-8)
+    assert found.refinement.gradient_norm <= 1e-7
+
+
+@outputs
+@pytest.mark.parametrize("law", ["gaussian", "bernoulli", "categorical", "poisson"])
+@pytest.mark.parametrize("size", [1, 3, 6])
+def test_sparse_means_are_the_best_of_their_span(law: str, outputs: str, size: int) -> None:
+    truth = many(law)
+    before = process(truth, ll.Sparse(size), outputs)
+    found, model = refined(before, truth), model_of(truth, outputs)
+    J_z = reference.jacobian(truth.model(), before.points.x, truth.names)[1]
+    inside = spanned(truth, J_z, outputs, model)
+    mean = model.mode(inside)
+    close(found.shift.flatten() + model.theta, mean, 1e-7)
+    assert model.objective(mean) > model.objective(model.theta)
+    close(found.refinement.objective[-1], model.objective(mean), 1e-9)
+    lam, prior, (n, c) = model.lam(mean), truth.prior(PRIOR), truth.f.shape
+    close(found.latent(truth.x).mean, model.f(mean))
+    if outputs == "coupled":
+        expected = reference_gp.sparse(truth.J, lam, J_z, truth.J, prior)
+        close(found.latent(truth.x, joint=True).cov, expected.view(n, c, n, c))
+    else:
+        expected = reference_gp.sparse_independent(truth.J, lam, J_z, truth.J, prior)
+        close(found.latent(truth.x, diagonal=True).cov, expected)
+
+
+def spanned(truth: Truth, J_z: Tensor, outputs: str, model: Model) -> Tensor:
+    """An orthonormal basis `[Q, k]` of P0⁻¹ Jᵀ of the inducing inputs and θ*; for each output by itself."""
+    prior, parts = truth.prior(PRIOR), []
+    for c in range(J_z.shape[1]):
+        own = torch.cat([J_z[:, c] / prior, truth.theta[None]])
+        if outputs == "coupled":
+            parts.append(own)
+        else:
+            wide = torch.zeros(len(own), J_z.shape[1], len(prior), dtype=prior.dtype)
+            wide[:, c] = own
+            parts.append(wide.flatten(1))
+    whole = torch.cat(parts)
+    values, vectors = torch.linalg.eigh(whole.T @ whole)
+    return vectors[:, values > 1e-12 * values[-1]]
+
+
+def test_steps_with_the_diagonal_of_lambda_climb_to_the_same_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the curvature of all independent outputs at once does not fit into memory."""
+    truth = many()
+    before = process(truth, ll.Sparse(4), "independent")
+    expected = refined(before, truth)
+    monkeypatch.setattr(gp_projected, "available", lambda device: 1000)
+    found = refined(before, truth, steps=2000)
+    assert found.refinement.converged
+    same_law(found, expected, truth.x)
