@@ -7,6 +7,7 @@ with that same linear model.
 from linlap import metrics, ood
 from linlap.curvature import Diagonal, Full, Kron, LowRank
 from linlap.errors import InputError, LinlapError, LinlapWarning, MemoryBudgetError, NotFiniteError
+from linlap.evidence import Evidence
 from linlap.fit import laplace
 from linlap.gp import gaussian_process
 from linlap.inducing import Everything, Sparse, Subset, TopM
@@ -30,6 +31,7 @@ __all__ = [
     "Categorical",
     "Diagonal",
     "Everything",
+    "Evidence",
     "Exact",
     "Full",
     "GaussHermite",

@@ -11,6 +11,7 @@ from torch import nn
 from linlap.curvature import Kron, LowRank, Structure
 from linlap.data import as_batches
 from linlap.errors import InputError
+from linlap.evidence import Evidence
 from linlap.likelihoods import Likelihood
 from linlap.network import Network
 from linlap.network.memory import require
@@ -24,7 +25,7 @@ def laplace(
     data: Any,
     likelihood: Likelihood,
     structure: Structure | None = None,
-    prior: Prior | float = 1.0,
+    prior: Prior | float | None = None,
     *,
     parameters: str | Iterable[str] | None = None,
     seeds: int | None = None,
@@ -34,7 +35,8 @@ def laplace(
     """The Laplace-GGN posterior of a trained model.
 
     `data` are the training data: (X, y), a Dataset, a DataLoader, or any re-iterable of (x, y). `structure`
-    defaults to `Kron()`. `parameters` chooses the weights to be uncertain about: None for all that train,
+    defaults to `Kron()`. `prior` is best the one of the training; None chooses one precision for all weights by the
+    evidence, `Evidence()`. `parameters` chooses the weights to be uncertain about: None for all that train,
     "last" for the last layer, or names and patterns. `seeds=k` replaces the C exact backward passes of each
     datum by k random ones, unbiased, for many outputs. The model is copied, and left as it is.
     """
@@ -42,9 +44,9 @@ def laplace(
     check_kinds(model, likelihood)
     if not isinstance(structure, Structure):
         raise InputError(f"structure is {structure!r}; pass an object such as ll.Kron(), ll.Full() or ll.Diagonal().")
-    prior = as_prior(prior)
+    given = as_prior(1.0 if prior is None else prior)
     network = Network(model, parameters)
-    prior.by_parameter(network.shapes, network.device)
+    given.by_parameter(network.shapes, network.device)
     require(
         structure.bytes_needed(network.outlines, network.tables),
         network.device,
@@ -59,7 +61,8 @@ def laplace(
     sweep = DataSweep(network, batches, likelihood, seeds=seeds, dense=dense, progress=progress)
     with torch.inference_mode(False), torch.no_grad():
         curvature = structure.fit(sweep)
-    return WeightPosterior(network, likelihood, structure, curvature, prior)
+    posterior = WeightPosterior(network, likelihood, structure, curvature, given)
+    return Evidence().select(posterior) if prior is None else posterior
 
 
 def check_kinds(model: Any, likelihood: Any) -> None:
