@@ -30,6 +30,7 @@ def main() -> None:
     pieces = {
         "machine": f"{machine(environment)}; {_versions(environment)}.",
         "bars": markdown([_bar_row(verdict) for verdict in verdicts(records, imports)]),
+        "comparisons": markdown([_speed_row(row) for row in found]),
         "tables": "\n\n".join(_fenced(part) for part in parts(paths)),
         "gpu": gpu_tables(gpu),
     }
@@ -82,8 +83,18 @@ def speed(found: list[Comparison], environment: Record, gpu: Record) -> str:
     """The section of the README."""
     packages = environment["packages"]
     where = f"{machine(environment)}, torch {packages['torch']}"
-    head = f"Beside laplace-torch {packages['laplace-torch']}, float32, medians of interleaved rounds ({where}):"
-    return "\n\n".join([head, markdown([_speed_row(row) for row in found]), _gpu_line(gpu)])
+    head = f"Beside laplace-torch {packages['laplace-torch']}, float32, medians of interleaved rounds ({where})."
+    return "\n\n".join([f"{head}\n{_range(found)}", _PICTURE, _gpu_line(gpu)])
+
+
+def _range(found: list[Comparison]) -> str:
+    """From how many times to how many, for each group."""
+    groups: dict[str, list[float]] = {}
+    for row in found:
+        if row.times is not None:
+            groups.setdefault(row.group, []).append(row.times)
+    said = (f"{name} {number(min(times))} to {number(max(times))}" for name, times in groups.items())
+    return f"Times as fast: {', '.join(said)}."
 
 
 def _speed_row(row: Comparison) -> dict[str, str]:
@@ -152,6 +163,7 @@ def _start(row: Record) -> dict[str, str]:
     return {"network": row["problem"], "structure": row["structure"]}
 
 
+_PICTURE = "![Seconds and extra memory of linlap and laplace-torch, problem by problem](docs/pictures/speed.png)"
 _GPU_ROWS = {"latent": _gpu_latent, "fits": _gpu_fit, "errors": _gpu_error}
 
 
@@ -162,7 +174,7 @@ def _bar_row(verdict: Verdict) -> dict[str, str]:
         "quantity": verdict.quantity,
         "bar": f"{sign} {number(verdict.wanted)}",
         "measured": number(verdict.found),
-        "reached": "yes" if verdict.reached else "**no**",
+        "reached": "not measured" if verdict.found is None else "yes" if verdict.reached else "**no**",
     }
 
 
