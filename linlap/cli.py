@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -49,6 +51,38 @@ def demo(
         run(out, seed=seed, quick=quick)
     except LinlapError as error:
         _stop(str(error))
+
+
+@app.command()
+def reproduce(
+    name: Annotated[str, typer.Argument(help="toy, banana or uci.")],
+    quick: Annotated[bool, typer.Option("--quick", help="A small form of it, in minutes.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Folder with the data sets as CSV files, one for each.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for results; by default that of the experiment.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what was measured already.")] = False,
+) -> None:
+    """Run an experiment of the paper: its numbers and figures. What was broken off goes on where it was."""
+    _need({"matplotlib": "plot", "sklearn": "sklearn"})
+    from linlap.errors import LinlapError
+
+    try:
+        _experiments().reproduce(name, quick=quick, data=data, out=out, fresh=fresh, say=typer.echo)
+    except LinlapError as error:
+        _stop(str(error))
+    except KeyboardInterrupt:
+        _stop("broken off; the same command goes on from here.")
+
+
+def _experiments() -> Any:
+    """How experiments are run; they lie beside the package in its repository and are not installed with it."""
+    checkout = Path(__file__).parents[1]
+    if not (checkout / "experiments" / "common" / "run.py").is_file():
+        _stop(
+            f"this command needs the repository of linlap, whose folder experiments/ is not in {checkout}. Clone it, "
+            "then run in the clone: pip install -e '.[experiments]'"
+        )
+    sys.path.insert(0, str(checkout))
+    return import_module("experiments.common.run")
 
 
 def _need(extras: dict[str, str]) -> None:

@@ -25,6 +25,10 @@ class Cell:
     def name(self) -> str:
         return f"{self.network}-{self.precision:g}-{self.seed}"
 
+    @property
+    def about(self) -> dict[str, Any]:
+        return asdict(self)
+
 
 @dataclass(frozen=True)
 class Config:

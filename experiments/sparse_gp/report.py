@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,13 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.common.rows import Mean
+from experiments.common.tables import NONE, origin, shown, titled
 from experiments.sparse_gp.measure import EVERYTHING, FULL, MAP, ONE, PRIOR, SPARSE, SUBSET, TEMPERATURE
-from experiments.sparse_gp.rows import CHOICES, NAMES, SCORES, Mean, Results, Setting, mean_of
+from experiments.sparse_gp.rows import CHOICES, NAMES, SCORES, Results, Setting, mean_of
 from linlap.plotting import COLOURS, DARK, MARKERS, STYLE
 
 BEGIN, END = "<!-- results -->", "<!-- end of results -->"
-_NONE = "–"
 
 
 def write(result: dict[str, Any], tables_path: Path, picture_path: Path) -> None:
@@ -67,7 +67,7 @@ def verdicts(found: Results) -> str:
         cells = [f"{setting.precision:g}", setting.outputs, CHOICES[setting.choice]]
         cells += ["{} of {}".format(*found.holds(setting, metric)) for metric in SCORES]
         chosen = setting.choice != ONE and setting.outputs == "independent"
-        rows.append([*cells, "{} of {}".format(*found.at_the_end(setting)) if chosen else _NONE])
+        rows.append([*cells, "{} of {}".format(*found.at_the_end(setting)) if chosen else NONE])
     head = [
         "δ",
         "outputs",
@@ -144,33 +144,13 @@ def approximation(found: Results) -> str:
 
 
 def _origin(found: Results) -> str:
-    made, config = found.environment, found.config
-    packages = ", ".join(f"{name} {version}" for name, version in made["packages"].items())
-    return (
-        f"Means ± standard errors over {config['seeds']} seeds; differences are taken seed by seed. "
-        f"{made['cpu']}, {made['threads']} thread, {made['cpu_seconds'] / 60:.0f} minutes of CPU time; "
-        f"Python {made['python']}, {packages}; {made['date'][:10]}."
-    )
-
-
-def shown(value: Mean | None, digits: int = 4, sign: bool = False) -> str:
-    """Mean ± standard error."""
-    if value is None:
-        return _NONE
-    tiny = value.mean != 0 and abs(value.mean) < 0.5 * 10**-digits
-    kind = ".0e" if tiny else f".{digits}f"
-    mean = f"{value.mean:{'+' if sign else ''}{kind}}".replace("-", "−")
-    return mean if value.stderr is None else f"{mean} ± {value.stderr:{kind}}".replace("e-", "e−")
+    seeds = found.config["seeds"]
+    said = f"Means ± standard errors over {seeds} seeds; differences are taken seed by seed."
+    return f"{said} {origin(found.environment)}"
 
 
 def _power(log: Mean | None) -> str:
-    return _NONE if log is None else f"{10**log.mean:.3g}"
-
-
-def titled(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown; numbers to the right."""
-    lines = [head, ["---" if name in ("network", "outputs", "factor", "posterior") else "---:" for name in head], *rows]
-    return f"**{title}**\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return NONE if log is None else f"{10**log.mean:.3g}"
 
 
 # Picture

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
+from experiments.common.rows import Mean
 from experiments.sparse_gp.measure import EVERYTHING, MAP, ONE, PRIOR, SPARSE, SUBSET, TEMPERATURE, WIDE
 
 NAMES = {"mlp": "MLP", "cnn": "CNN"}
@@ -19,19 +18,6 @@ CHOICES = {
     ONE: "as it is",
 }
 SCORES = ("nll", "ece")
-
-
-@dataclass(frozen=True)
-class Mean:
-    """A mean over seeds with its standard error; None for a single seed."""
-
-    mean: float
-    stderr: float | None
-
-    @classmethod
-    def of(cls, values: list[float]) -> Mean:
-        error = statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
-        return cls(statistics.fmean(values), error)
 
 
 @dataclass(frozen=True)
