@@ -7,12 +7,12 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from experiments.common.cells import Record, lines, write_whole
+from experiments.common.cells import Record
 
 PAPER = Path(__file__).parents[1] / "paper.json"
 _HIGHER_IS_BETTER = ("accuracy", "accuracy_percent", "ood_auc")
@@ -103,11 +103,6 @@ def paper() -> dict[Key, Mean]:
     return {
         (row["dataset"], row["network"], row["method"], row["metric"]): Mean(row["mean"], row["stderr"]) for row in read
     }
-
-
-def write_rows(path: Path, rows: Iterable[Row]) -> None:
-    """A JSON list of rows."""
-    write_whole(path, lines(asdict(row) for row in rows) + "\n")
 
 
 def read_rows(path: Path) -> list[Row]:

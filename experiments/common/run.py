@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, Generic
@@ -13,8 +13,9 @@ from typing import Any, Generic
 import torch
 
 from benchmarks import environment
-from experiments.common.cells import Cell, Measured, Record, Store, Tick, measured, missing, write_whole
-from experiments.common.rows import Row, summary, write_rows
+from experiments.common.cells import Cell, Measured, Record, Store, Tick, lines, measured, missing, write_whole
+from experiments.common.checks import Check
+from experiments.common.rows import Row, summary
 from linlap.errors import InputError
 from linlap.report.files import folder
 from linlap.report.training import one_thread
@@ -56,6 +57,10 @@ class Experiment(ABC, Generic[Cell]):
         """Rows {method, metric, value}, with dataset, network and split where the cell's `about` does not say them."""
 
     @abstractmethod
+    def checks(self, found: Found) -> list[Check]:
+        """The paper's claims, held against what was found."""
+
+    @abstractmethod
     def report(self, found: Found, out: Path) -> None:
         """Writes report.md and pictures to the folder."""
 
@@ -95,12 +100,14 @@ def reproduce(
     with folder(default_folder(name, quick) if out is None else out) as place:
         say(_plan(experiment, Store(place / "cells"), fresh))
         found = run(experiment, place, fresh=fresh)
+        for check in experiment.checks(found):
+            say(str(check))
         say(f"{len(found.rows)} rows in {place / 'results.json'}, and what they say in {place / 'report.md'}.")
     return found
 
 
 def run(experiment: Experiment[Cell], out: Path, *, fresh: bool = False, progress: bool = True) -> Found:
-    """results.json, environment.json and the report, in the folder `out`, which also keeps the cells."""
+    """results.json, checks.json, environment.json and the report, in the folder `out`, which also keeps the cells."""
     store = Store(out / "cells")
 
     def measure(cell: Cell, tick: Tick) -> Measured:
@@ -108,7 +115,8 @@ def run(experiment: Experiment[Cell], out: Path, *, fresh: bool = False, progres
 
     records = measured(experiment.cells(), experiment.settings, measure, store, fresh=fresh, progress=progress)
     found = Found(summary(records), records, described(records), store)
-    write_rows(out / "results.json", found.rows)
+    write_whole(out / "results.json", lines(asdict(row) for row in found.rows) + "\n")
+    write_whole(out / "checks.json", lines(asdict(check) for check in experiment.checks(found)) + "\n")
     write_whole(out / "environment.json", json.dumps(found.environment, indent=1) + "\n")
     experiment.report(found, out)
     return found

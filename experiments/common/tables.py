@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from experiments.common.checks import Check
 from experiments.common.rows import Mean, Row
 
 NONE = "–"
@@ -63,6 +64,11 @@ def pivot(rows: Sequence[Row], metric: str, digits: int = 3) -> str:
     head = ["method", *(f"{dataset} {network}" if several else network for dataset, network in places)]
     lines = [[method, *(shown(found.get((*place, method)), digits) for place in places)] for method in methods]
     return table(head, lines)
+
+
+def claims(checks: Iterable[Check]) -> str:
+    """The paper's claims, whether they hold, and of which numbers."""
+    return table(["claim", "holds", "found"], [[c.claim, "yes" if c.holds else "**no**", c.found] for c in checks])
 
 
 def origin(environment: dict[str, Any]) -> str:

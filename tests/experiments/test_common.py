@@ -17,6 +17,7 @@ import linlap.cli
 from experiments.common import cells, rows, tables
 from experiments.common import run as runs
 from experiments.common.cells import Measured, Store, Tick
+from experiments.common.checks import Check
 from experiments.common.rows import Mean, Row
 from experiments.common.run import Experiment, Found
 
@@ -62,8 +63,12 @@ class Study(Experiment[Part]):
         row = {"dataset": "glass", "network": "1x50_tanh", "metric": "nll", "value": self.scale * cell.split}
         return Measured([row | {"method": "map"}, row | {"method": "own"}], {"line": np.arange(cell.split)})
 
+    def checks(self, found: Found) -> list[Check]:
+        best = found.rows[0].mean
+        return [Check("the second is better", f"{best:.1f}", True), Check("nothing is worse", f"{best:.1f}", False)]
+
     def report(self, found: Found, out: Path) -> None:
-        (out / "report.md").write_text(tables.compared(found.rows) + tables.origin(found.environment))
+        (out / "report.md").write_text(tables.claims(self.checks(found)) + tables.origin(found.environment))
 
 
 def run(study: Study, out: Path) -> Found:
@@ -86,7 +91,9 @@ def test_rows_lie_beside_the_papers(tmp_path: Path) -> None:
     assert environment["cpu"]
     assert environment["packages"]["torch"]
     assert environment["seconds"] >= 0
-    assert "glass" in (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "| nothing is worse | **no** | 1.0 |" in (tmp_path / "report.md").read_text(encoding="utf-8")
+    checks = json.loads((tmp_path / "checks.json").read_text(encoding="utf-8"))
+    assert checks[0] == {"claim": "the second is better", "found": "1.0", "holds": True}
 
 
 def test_what_is_broken_off_goes_on(tmp_path: Path) -> None:
@@ -186,6 +193,8 @@ def test_the_command_says_what_it_will_do(a_study: Study, tmp_path: Path) -> Non
     done = reproduce("toy", "--out", str(tmp_path))
     assert done.exit_code == 0, done.output
     assert "3 to measure, about 5 minutes." in done.output
+    assert "holds: the second is better (1.0)" in done.output
+    assert "DOES NOT HOLD: nothing is worse (1.0)" in done.output
     assert "2 rows in" in done.output
     (tmp_path / "cells" / "part-0.json").unlink()
     assert (
