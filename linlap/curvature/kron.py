@@ -31,11 +31,15 @@ Sharing = Literal["expand", "reduce", "sum"]
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Sums A `[k, i, i]` (or the diagonal `[V]` of an embedding's) and G `[k, o, o]`, and what to divide by once."""
+    """Sums A `[k, i, i]` (or the diagonal `[V]` of an embedding's) and G `[k, o, o]`, and what to divide by once.
+
+    `rank` is how many vectors a A sums the products of: it cannot have a higher one.
+    """
 
     a: Tensor
     g: Tensor
     count: int
+    rank: int
     rows_are_a: bool
 
     @cached_property
@@ -47,7 +51,7 @@ class Pair:
     def _a_eigen(self) -> tuple[Tensor, Tensor | None]:
         if self.a.ndim == 1:
             return self.a.unsqueeze(0) / self.count, None
-        values, vectors = safe_eigh(self.a, "Kronecker factor A")
+        values, vectors = safe_eigh(self.a, "Kronecker factor A", self.rank)
         return values / self.count, vectors
 
     def with_g(self, g: Tensor) -> Pair:
@@ -247,9 +251,11 @@ class Kron(Structure):
     def _measure_block(self, name: str, block: ParameterBlock, sums: _Sums) -> None:
         if isinstance(block, OuterBlock | LookupBlock):
             a, g = block.factors(self.sharing)
-            count = block.rows[0] * (block.positions if self.sharing == "expand" else 1)
+            n = block.rows[0]
+            count = n * block.positions if self.sharing == "expand" else n
+            rank = n if self.sharing == "reduce" else n * block.positions
             rows_are_a = block.flip if isinstance(block, OuterBlock) else True
-            sums.pairs[name] = Pair(a.double(), g.double(), count, rows_are_a)
+            sums.pairs[name] = Pair(a.double(), g.double(), count, rank, rows_are_a)
         elif isinstance(block, DenseBlock) and block.size <= self.dense_limit:
             sums.squares[name] = block.second_moment().double()
         else:

@@ -11,6 +11,8 @@ from linlap.errors import LinlapWarning, NotFiniteError
 from linlap.types import Gaussian
 
 _LADDER = (0.0, 1e-12, 1e-10, 1e-8, 1e-6, 1e-4)
+_SMALL = 128  # rows up to which an eigendecomposition takes no time worth saving
+_SPARE = 8  # random vectors more than the rank, so that they span the range well
 
 
 def symmetric(matrix: Tensor) -> Tensor:
@@ -44,11 +46,29 @@ def safe_cholesky(matrix: Tensor, what: str = "matrix") -> Tensor:
     )
 
 
-def safe_eigh(matrix: Tensor, what: str = "matrix") -> tuple[Tensor, Tensor]:
-    """Eigenvalues, clamped at zero, and eigenvectors of positive semi-definite matrices `[..., p, p]`, in float64."""
+def safe_eigh(matrix: Tensor, what: str = "matrix", rank: int | None = None) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, clamped at zero, and eigenvectors of positive semi-definite matrices `[..., p, p]`, in float64.
+
+    `rank`, if known, is the most they can have: a low one saves most of the time.
+    """
     _require_finite(matrix, what)
-    values, vectors = torch.linalg.eigh(symmetric(matrix.double()))
+    matrix = symmetric(matrix.double())
+    if rank is None or matrix.shape[-1] < max(_SMALL, 2 * (rank + _SPARE)):
+        values, vectors = torch.linalg.eigh(matrix)
+    else:
+        values, vectors = _eigh_of_rank(matrix, rank + _SPARE)
     return values.clamp_min(0.0), vectors
+
+
+def _eigh_of_rank(matrix: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """The range is that of the matrix times as many random vectors; what is orthogonal to it has eigenvalue zero."""
+    p = matrix.shape[-1]
+    random = torch.randn(p, rank, dtype=matrix.dtype, generator=torch.Generator().manual_seed(0)).to(matrix.device)
+    basis, _ = torch.linalg.qr(matrix @ random, mode="complete")
+    within, beyond = basis.split([rank, p - rank], dim=-1)
+    values, rotation = torch.linalg.eigh(symmetric(within.mT @ matrix @ within))
+    zeros = values.new_zeros(*values.shape[:-1], p - rank)
+    return torch.cat([zeros, values], -1), torch.cat([beyond, within @ rotation], -1)
 
 
 def rounded(vectors: Tensor, dtype: torch.dtype) -> Tensor:

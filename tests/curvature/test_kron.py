@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -284,3 +285,25 @@ def test_networks_of_other_shapes_do_not_add() -> None:
 def test_options_that_cannot_be(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ll.InputError, match=words):
         ll.Kron(**options)
+
+
+@pytest.mark.parametrize("sharing", SHARINGS)
+def test_fewer_vectors_than_inputs(sharing: Any) -> None:
+    """A of a wide layer that saw few vectors is decomposed within their range."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv1d(30, 3, 5), nn.Tanh(), nn.Flatten(), nn.Linear(12, 3)).double()
+    data = noise(6, 30, 8), torch.arange(6) % 3
+    fits = [ll.laplace(model, part, ll.Categorical(), ll.Kron(sharing=sharing), 0.1) for part in halves(data)]
+    curvature = fits[0].curvature + fits[1].curvature
+    pair = curvature.pairs["0.weight"]
+    assert pair.rank == (6 if sharing == "reduce" else 6 * 4)
+    values, vectors, _, _ = pair.eigen
+    close((vectors * values.unsqueeze(-2)) @ vectors.mT, pair.a / pair.count, 1e-13)
+    x, whole = noise(4, 30, 8), replace(fits[0], curvature=curvature)
+    unaware = replace(curvature, pairs={name: replace(p, rank=p.shape[-1]) for name, p in curvature.pairs.items()})
+    close(whole.latent(x).cov, replace(whole, curvature=unaware).latent(x).cov, 1e-11)
+
+
+def halves(data: tuple[Tensor, Tensor]) -> list[tuple[Tensor, Tensor]]:
+    x, y = data
+    return [(x[:2], y[:2]), (x[2:], y[2:])]

@@ -57,6 +57,19 @@ def test_eigh_reads_a_matrix_as_symmetric() -> None:
     close((vectors * values) @ vectors.mT, symmetric(P + tilt), 1e-14)
 
 
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("true_rank", [0, 1, 20])
+def test_eigh_of_what_has_low_rank(batch: tuple[int, ...], true_rank: int) -> None:
+    """From its range alone: eigenvalues over eight decades, and as many vectors as rows."""
+    root = noise(*batch, 150, 20)[..., :true_rank] * 10 ** torch.linspace(0, -4, true_rank, dtype=torch.float64)
+    matrix = root @ root.mT
+    values, vectors = safe_eigh(matrix, rank=20)
+    close((vectors * values.unsqueeze(-2)) @ vectors.mT, matrix, 1e-13)
+    close(vectors.mT @ vectors, torch.eye(150, dtype=torch.float64).expand(*batch, -1, -1), 1e-13)
+    close(values, torch.linalg.eigvalsh(matrix).clamp_min(0), 1e-13)
+    assert (values.diff() >= 0).all()
+
+
 @pytest.mark.parametrize("rank", [0, 1, 3, 4])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_psd_sqrt_whatever_the_rank(rank: int, dtype: torch.dtype) -> None:
