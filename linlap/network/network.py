@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.backends import cudnn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import CheckpointFunction
 
 from linlap.errors import InputError, LinlapWarning, NotFiniteError
 from linlap.jacobian import Jacobian, ParameterBlock
@@ -134,7 +136,7 @@ class Network:
         """f(x; θ) `[n, C]` with some weights replaced; differentiable in them."""
         args, kwargs = arguments(self.model, map_tensors(x, torch.clone))
         placed = {place: params[name] for place, name in self._places.items() if name in params}
-        with without_fast_path():
+        with as_written():
             f = functional_call(self.model, placed, args, kwargs, tie_weights=False)
         return as_matrix(output_tensor(f), count(x))
 
@@ -255,6 +257,12 @@ class Network:
                 f, alone = self._run(few), self._run_alone(few)
             again, tape = self._taped(few)
         self._finite(f)
+        if not again.requires_grad and (tape.calls or tape.unreadable):
+            raise InputError(
+                "the outputs have no gradient by the weights to infer, though layers use them: the forward "
+                "pass runs under torch.no_grad(), or detaches what they give. Let gradients through, or choose other "
+                "`parameters`."
+            )
         if not _close(f, again.detach()):
             raise InputError(
                 "the model gives different outputs for the same input in evaluation mode; remove what is random "
@@ -297,12 +305,12 @@ class Network:
 
     def _disagreeing(self, x: Inputs, f: Tensor, tape: Tape) -> frozenset[str]:
         """One seed for all inputs is pulled back as taps and by autograd, and one for each input alone as taps."""
+        everywhere = torch.cos(torch.arange(f.numel(), dtype=f.dtype, device=f.device) + 0.5).reshape(f.shape)
+        truth = self._gradients(f, everywhere)
         known = [name for name in self.names if name not in self._opaque]
         if not known:
             return frozenset()
-        everywhere = torch.cos(torch.arange(f.numel(), dtype=f.dtype, device=f.device) + 0.5).reshape(f.shape)
         alone = torch.eye(len(f), dtype=f.dtype, device=f.device).unsqueeze(-1) * everywhere.unsqueeze(1)
-        truth = self._gradients(f, everywhere)
         seeds = torch.cat([everywhere.unsqueeze(1), alone], dim=1)
         blocks = self._blocks(x, f, tape, seeds, known).jacobian.blocks
         # Some gradients are zero but for rounding, which is as small as the network's others allow.
@@ -326,7 +334,7 @@ class Network:
         x = map_tensors(x, lambda t: t.detach().clone())  # the model may work in place on what it is given
         args, kwargs = arguments(self.model, x)
         try:
-            with without_fast_path():
+            with as_written():
                 f = output_tensor(self.model(*args, **kwargs))
         except torch.OutOfMemoryError:
             raise
@@ -409,8 +417,13 @@ class Network:
         """∂(u·f)/∂θ by autograd; the graph is kept."""
         if not f.requires_grad:
             return {name: torch.zeros_like(p) for name, p in self.theta.items()}
-        with self._grad_mode():
-            found = torch.autograd.grad(f, list(self.theta.values()), u, allow_unused=True, retain_graph=True)
+        try:
+            with self._grad_mode():
+                found = torch.autograd.grad(f, list(self.theta.values()), u, allow_unused=True, retain_graph=True)
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, NotImplementedError) as error:  # operations without a derivative
+            raise InputError(f"the model's outputs cannot be differentiated by its weights: {error}") from error
         return {
             name: torch.zeros_like(p) if g is None else g.detach()
             for (name, p), g in zip(self.theta.items(), found, strict=True)
@@ -418,14 +431,21 @@ class Network:
 
 
 @contextmanager
-def without_fast_path() -> Iterator[None]:
-    """torch's fused encoder, taken only without gradients, puts zeros at padded positions: another function."""
-    before = torch.backends.mha.get_fastpath_enabled()
+def as_written() -> Iterator[None]:
+    """Models run as they are written.
+
+    torch's fused encoder, taken only without gradients, puts zeros at padded positions: another function. Reentrant
+    checkpoints have no gradient but for all weights at once; there is nothing to save by them here.
+    """
+    checkpoints: Any = CheckpointFunction
+    before, apply = torch.backends.mha.get_fastpath_enabled(), checkpoints.apply
     torch.backends.mha.set_fastpath_enabled(False)
+    checkpoints.apply = lambda function, preserve_rng_state, *args: function(*args)
     try:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(before)
+        checkpoints.apply = apply
 
 
 def _seeds(seeds: Seeds, mean: Tensor) -> Tensor:

@@ -22,8 +22,8 @@ def pull_back(f: Tensor, seeds: Tensor, calls: Sequence[Call]) -> list[Tensor]:
         return []
     edges = [call.edge for call in calls]
     r = seeds.shape[1]
-    if r == 0:
-        return [f.new_zeros(call.output[0], 0, *call.output[1:]) for call in calls]
+    if r == 0 or not f.requires_grad:
+        return [f.new_zeros(call.output[0], r, *call.output[1:]) for call in calls]
     if _batching_pays(calls, f):
         try:
             with _without_remarks():
@@ -107,7 +107,9 @@ def one_by_one(outputs: Outputs, theta: Params, names: Sequence[str], x: Inputs,
         for index in range(count(x)):
             f = outputs(leaves, take(x, index, index + 1))[0]
             for u in seeds[index]:
-                found = torch.autograd.grad(f, list(leaves.values()), u, retain_graph=True, allow_unused=True)
+                found: tuple[Tensor | None, ...] = (None,) * len(leaves)
+                if f.requires_grad:
+                    found = torch.autograd.grad(f, list(leaves.values()), u, retain_graph=True, allow_unused=True)
                 for (name, leaf), g in zip(leaves.items(), found, strict=True):
                     rows[name].append(torch.zeros_like(leaf) if g is None else g)
     n, r = seeds.shape[:2]

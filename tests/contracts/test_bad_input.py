@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 from torch.utils.data import DataLoader, TensorDataset
 
 import linlap as ll
@@ -296,6 +297,30 @@ def coupled_model() -> nn.Module:
 def test_models_whose_outputs_are_not_a_function_of_the_input() -> None:
     refused("different outputs for the same input.*remove what is random", model=random_model())
     refused("depends on the others in its batch.*running statistics", model=coupled_model())
+
+
+def without_gradients(m: Any, x: Tensor) -> Tensor:
+    with torch.no_grad():
+        return after_fc(m, x)
+
+
+class Forward(torch.autograd.Function):
+    """An operation of the user's own, without a derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.tanh()
+
+
+@pytest.mark.parametrize("use", [without_gradients, lambda m, x: after_fc(m, x).detach()])
+def test_models_that_keep_gradients_back(use: Any) -> None:
+    refused("no gradient .* torch.no_grad", model=Wired(use, fc=nn.Linear(3, 4), head=nn.Linear(4, 3)).double())
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(3, 4), weight_norm(nn.Linear(3, 4))])
+def test_models_that_cannot_be_differentiated(layer: nn.Module) -> None:
+    model = Wired(lambda m, x: m.head(Forward.apply(m.fc(x))), fc=layer, head=nn.Linear(4, 3)).double()
+    refused("cannot be differentiated by its weights: .*backward", model=model)
 
 
 def test_nothing_to_infer() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn, tanh
+from torch.utils.checkpoint import checkpoint
 
 import linlap as ll
 from tests.checks import close, noise
@@ -108,6 +109,24 @@ def test_layers_that_are_recognised(case: str) -> None:
     network = ll.Network(truth.model())
     network.prepare(truth.x)
     assert not network.opaque
+
+
+@pytest.mark.parametrize("parameters", [None, "fc", "head"])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints(reentrant: bool, parameters: Any) -> None:
+    """Reentrant ones refuse gradients by some weights, and silently give none where their input asks for none."""
+
+    def through(m: Any, x: Tensor) -> Tensor:
+        return m.head(tanh(checkpoint(m.fc, x, use_reentrant=reentrant)))
+
+    parts = {"fc": nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4)), "head": nn.Linear(4, 2)}
+    found, plain = (
+        ll.laplace(wired(use, **parts), (X, Y), ll.Categorical(), ll.Full(), 1.0, parameters=parameters, progress=False)
+        for use in (through, lambda m, x: m.head(tanh(m.fc(x))))
+    )
+    close(found.curvature.matrix, plain.curvature.matrix)
+    close(found.latent(X).cov, plain.latent(X).cov)
+    assert found.network.opaque == plain.network.opaque
 
 
 @pytest.mark.parametrize("case", ["prelu_functional", "distances"])
