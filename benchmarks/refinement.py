@@ -29,7 +29,7 @@ from linlap.refine.elbo import advance, elbo, initial, standard_noise
 from linlap.refine.problem import problem_of
 from linlap.refine.spaces import FunctionSpace, Space, WeightSpace
 from linlap.refine.streamed_mode import log_joint
-from linlap.report.training import tanh_network, train_map
+from linlap.report.training import falling, tanh_network
 
 _LONGEST = 3600
 FASTER, GIB = 20.0, 4.0  # what is to be reached
@@ -52,7 +52,7 @@ def spaces(job: Job) -> dict[str, Any]:
     x = torch.randn(483, 14, generator=torch.Generator().manual_seed(0))
     y = (x[:, 0] + 0.5 * x[:, 1] ** 2 > 0.3).float()
     model = tanh_network((14, 50, 50, 1), seed=0)
-    train_map(model, x, y, ll.Bernoulli(), 1.0, steps=300)
+    model = ll.train_map(model, (x, y), ll.Bernoulli(), 1.0, steps=300, rate=falling(1e-2, 300), progress=False)
     posterior = ll.laplace(model, (x, y), ll.Bernoulli(), ll.Full(), 1.0, progress=False)
     problem = problem_of(posterior, as_batches((x, y), 256, torch.device("cpu")))
     method = ll.NaturalGradient(steps=250)

@@ -5,6 +5,7 @@ with that same linear model.
 """
 
 from linlap import metrics, ood
+from linlap.baselines import train_map
 from linlap.curvature import Diagonal, Full, Kron, LowRank
 from linlap.errors import InputError, LinlapError, LinlapWarning, MemoryBudgetError, NotFiniteError
 from linlap.evidence import Evidence
@@ -63,5 +64,6 @@ __all__ = [
     "refine",
     "save",
     "select_prior",
+    "train_map",
     "uncertainty",
 ]

@@ -14,13 +14,14 @@ from matplotlib.image import imread
 from rich.console import Console
 from typer.testing import CliRunner
 
+from linlap.baselines import train_map
 from linlap.cli import app
 from linlap.likelihoods import Bernoulli
 from linlap.report import demo
 from linlap.report.comparison import Scores, Verdict, table
 from linlap.report.datasets import banana, digits
 from linlap.report.files import save_picture
-from linlap.report.training import tanh_network, train_map
+from linlap.report.training import falling, tanh_network
 
 PICTURES = ("banana.png", "digits-reliability.png", "digits-entropy.png")
 
@@ -133,8 +134,10 @@ def test_training_ends_at_the_maximum_of_the_posterior() -> None:
     """Where −Σ log p(y | f) + δ/2 ‖θ‖² has no slope; torch's generator and threads stay as they were."""
     problem, precision = banana(train=60, test=2), 2.0
     before, threads = torch.get_rng_state(), torch.get_num_threads()
-    model = tanh_network((2, 1), seed=0)
-    train_map(model, problem.x, problem.y, Bernoulli(), precision, steps=600, step_size=0.1)
+    untrained = tanh_network((2, 1), seed=0)
+    model = train_map(
+        untrained, (problem.x, problem.y), Bernoulli(), precision, steps=600, rate=falling(0.1, 600), progress=False
+    )
     logits = model(problem.x)[:, 0]
     loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, problem.y, reduction="sum")
     weights = list(model.parameters())

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import linlap as ll
 from experiments.sparse_gp.config import Cell, Config
-from linlap.report.training import tanh_network, train_map
+from linlap.report.training import falling, tanh_network
 
 DATASET = "digits 8×8"
 
@@ -37,14 +37,14 @@ def trained(cell: Cell, config: Config) -> Trained:
     parts = _split(y, config, cell.seed)
     model, x = _network(cell, x)
     rows = parts[0]
-    train_map(
+    model = ll.train_map(
         model,
-        x[rows].float(),
-        y[rows],
+        (x[rows].float(), y[rows]),
         ll.Categorical(),
         cell.precision,
         steps=config.steps,
-        step_size=config.step_size,
+        rate=falling(config.step_size, config.steps),
+        progress=False,
     )
     return Trained(model.double(), *((x[rows], y[rows]) for rows in parts))
 

@@ -226,13 +226,17 @@ class Network:
 
     def prepare(self, x: Inputs) -> None:
         """Check inputs; on the first batch, also that the model is one a linearisation can be trusted for."""
-        check_form(x)
-        self._check_kind(x)
-        check_numbers(x)
+        self.check(x)
         # One input cannot show that rows change places inside: the next batch is then looked at again.
         if not self.outputs_per_input or (self._alone and count(x) > 1):
             with without_tf32(self.device):  # three digits are too few to tell a wrong gradient from a rounded one
                 self._examine(x)
+
+    def check(self, x: Inputs) -> None:
+        """That x has the form, dtype and device the model takes, and finite numbers."""
+        check_form(x)
+        self._check_kind(x)
+        check_numbers(x)
 
     def _check_kind(self, x: Inputs) -> None:
         if torch.is_autocast_enabled(self.device.type):

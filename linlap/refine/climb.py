@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 from linlap.posteriors import WeightPosterior
 from linlap.refine.checkpoint import Checkpoint
 from linlap.refine.minibatches import Batch, Minibatches
+from linlap.seeds import generator_for
 
 BATCH = 128
 _SECONDS_BETWEEN = 30.0
@@ -43,7 +44,7 @@ class Plan:
 
     def generator(self, step: int, device: torch.device) -> torch.Generator:
         """Noise that depends on the step, not on what came before it."""
-        return torch.Generator(device).manual_seed((self.seed << 32) + step)
+        return generator_for(self.seed, step, device)
 
 
 def climb(

@@ -11,6 +11,7 @@ from torch import Tensor
 from linlap.errors import NotFiniteError
 from linlap.integrators.expected import expected_log_prob
 from linlap.refine.spaces import Factor, Space
+from linlap.seeds import generator_for
 from linlap.types import Gaussian
 
 Noise = Callable[[int], tuple[Tensor, Tensor]]
@@ -80,7 +81,7 @@ def standard_noise(space: Space, samples: int, seed: int) -> Noise:
     device, shapes = p.theta.device, ((samples, p.size), (samples, *p.f.shape[-2:]))
 
     def noise(step: int) -> tuple[Tensor, Tensor]:
-        generator = torch.Generator(device).manual_seed((seed << 32) + step)
+        generator = generator_for(seed, step, device)
         first, second = (torch.randn(s, generator=generator, dtype=torch.float64, device=device) for s in shapes)
         return first, second
 

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 from linlap.data import Batches, TensorBatches, as_batches
 from linlap.errors import InputError
 from linlap.network.inputs import count, map_tensors
+from linlap.seeds import generator_for
 from linlap.types import Inputs
 
 Batch = tuple[Inputs, Tensor]
@@ -58,7 +59,7 @@ class Minibatches:
             epoch += 1
 
     def _generator(self, epoch: int) -> torch.Generator:
-        return torch.Generator().manual_seed((self.seed << 32) + epoch)
+        return generator_for(self.seed, epoch)
 
 
 def _rows(tensors: TensorBatches, rows: Tensor) -> Batch:

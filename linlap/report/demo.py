@@ -11,8 +11,10 @@ from time import perf_counter
 from matplotlib.figure import Figure
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from torch import nn
 
 from linlap import plotting
+from linlap.baselines import train_map
 from linlap.curvature import Diagonal, Full, Kron, Structure
 from linlap.fit import laplace
 from linlap.posteriors import WeightPosterior
@@ -20,7 +22,7 @@ from linlap.prior import Prior
 from linlap.report.comparison import Prediction, Scores, Verdict, predict, predictives, score, table
 from linlap.report.datasets import Problem, banana, digits
 from linlap.report.files import folder, save_picture
-from linlap.report.training import one_thread, tanh_network, train_map
+from linlap.report.training import falling, one_thread, tanh_network
 
 # One prior for everything, N(0, 1) on every weight: what training maximises is what the posterior assumes.
 PRECISION = 1.0
@@ -101,9 +103,17 @@ def _introduce(problems: Iterable[Problem], console: Console) -> None:
 
 
 def _study(problem: Problem, effort: Effort, seed: int, bars: Progress) -> Study:
-    model = tanh_network((problem.x.shape[1], *effort.hidden[problem.name], problem.outputs), seed)
+    model: nn.Module = tanh_network((problem.x.shape[1], *effort.hidden[problem.name], problem.outputs), seed)
     with _stage(bars, f"{problem.name}: train", effort.steps) as tick:
-        train_map(model, problem.x, problem.y, problem.likelihood, PRECISION, steps=effort.steps, tick=tick)
+        model = train_map(
+            model,
+            (problem.x, problem.y),
+            problem.likelihood,
+            PRECISION,
+            steps=effort.steps,
+            rate=falling(1e-2, effort.steps),
+            progress=tick,
+        )
     rows: list[Scores] = []
     posteriors: dict[str, WeightPosterior] = {}
     predictions: dict[str, dict[str, Prediction]] = {}

@@ -1,4 +1,4 @@
-"""Trains a small network to its MAP weights."""
+"""Small networks, and what is needed to train them well."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 import torch
-from torch import Tensor, nn
-
-from linlap.likelihoods import Likelihood
+from torch import nn
 
 
 def tanh_network(sizes: Sequence[int], seed: int) -> nn.Sequential:
@@ -22,33 +20,9 @@ def tanh_network(sizes: Sequence[int], seed: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def train_map(
-    model: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    likelihood: Likelihood,
-    precision: float,
-    *,
-    steps: int,
-    step_size: float = 1e-2,
-    tick: Callable[[], None] = lambda: None,
-) -> None:
-    """Maximises Σ log p(y | f(x; θ)) − δ/2 ‖θ‖² by full-batch Adam: the same prior as the posterior's.
-
-    The step size falls tenfold after 80 % and again after 93 % of the steps. `tick` is called once a step.
-    """
-    parameters = list(model.parameters())
-    optimizer = torch.optim.Adam(parameters, step_size)
-    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [steps * 80 // 100, steps * 93 // 100])
-    targets = likelihood.prepare(y, model(x).detach())
-    for _ in range(steps):
-        optimizer.zero_grad()
-        penalty = torch.stack([p.square().sum() for p in parameters]).sum()
-        loss = 0.5 * precision * penalty - likelihood.log_prob(targets, model(x)).sum()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        tick()
+def falling(rate: float, steps: int) -> Callable[[int], float]:
+    """A rate that falls tenfold after 80 % and again after 93 % of the steps."""
+    return lambda step: rate * 0.1 ** ((step >= steps * 80 // 100) + (step >= steps * 93 // 100))
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from linlap.refine import climb
 from linlap.refine.minibatches import Minibatches
 from linlap.refine.streamed import divergence
 from linlap.refine.streamed_mode import gradient_norm, log_joint
+from linlap.seeds import generator_for
 from tests import reference, reference_refine
 from tests.checks import close, noise, rest_of, same
 from tests.networks.parts import mlp
@@ -55,7 +56,7 @@ def test_a_batch_of_all_data_steps_as_stored_jacobians_do() -> None:
     posterior = truth.fit(ll.Diagonal(), 0.8)
     method = ll.NaturalGradient("diagonal", steps=1, rate=0.3, batch_size=len(truth.y), seeds=None, seed=5)
     refined = ll.refine(posterior, data_of(truth), method, progress=False)
-    drawn = torch.randn(len(truth.theta), generator=torch.Generator().manual_seed(5 << 32), dtype=torch.float64)
+    drawn = torch.randn(len(truth.theta), generator=generator_for(5, 0), dtype=torch.float64)
 
     def sampler(step: int, precision: Tensor, blocks: Tensor) -> Tensor:
         return (drawn * precision.diagonal().rsqrt()).unsqueeze(0)
@@ -73,7 +74,7 @@ def test_kron_blends_what_its_factors_say() -> None:
     posterior = truth.fit(ll.Kron(), 0.8)
     method = ll.NaturalGradient("kron", steps=1, rate=0.25, batch_size=len(truth.y), seeds=None)
     refined = ll.refine(posterior, data_of(truth), method, progress=False)
-    drawn = torch.randn(len(truth.theta), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    drawn = torch.randn(len(truth.theta), generator=generator_for(0, 0), dtype=torch.float64)
     model = dense(truth, 0.8)
     f = model.outputs(truth.theta + posterior.precision.inverse_sqrt(drawn))
     before = reference.kron_ggn(truth.model(), truth.x, truth.names, truth.lam)
