@@ -37,7 +37,7 @@ from linlap.network.inputs import (
     tensors_of,
 )
 from linlap.network.memory import default_budget, require
-from linlap.network.pullback import one_by_one, pull_back, sample_jacobian
+from linlap.network.pullback import is_last, one_by_one, pull_back, sample_jacobian
 from linlap.network.snapshot import check_dtypes, choose, outlines, places, private_copy, tables, unwrapped
 from linlap.network.tape import Call, Recorder, Tape, TapedBlocks, biases_of
 from linlap.types import Inputs, Params
@@ -79,7 +79,7 @@ class Network:
         self._recorder = Recorder(self.model, self.names)
         self._opaque: frozenset[str] = frozenset()
         self._forward_mode: bool | None = None
-        self._numbers_of_kind: dict[tuple[torch.Size, ...], tuple[int, int, int]] = {}
+        self._numbers_of_kind: dict[tuple[torch.Size, ...], tuple[int, int, int, bool]] = {}
         self._batches_well: dict[object, bool] = {}
         self._alone = True
         self.outputs_per_input = 0
@@ -189,21 +189,28 @@ class Network:
 
     # Memory
 
-    def bytes_per_input(self, x: Inputs, seeds: int | None = None, dense: bool = False) -> int:
-        """What linearising and contracting take for one more input, read off a forward pass of one."""
+    def bytes_per_input(self, x: Inputs, seeds: int | None = None, dense: bool = False, diagonal: bool = False) -> int:
+        """What linearising and contracting take for one more input, read off a forward pass of one.
+
+        `diagonal`: the seeds are the identity, and only variances are wanted.
+        """
         self.prepare(x)
-        r = self.outputs_per_input if seeds is None else seeds
-        outputs, shared, seeded = self._tapped_numbers(x)
+        outputs, shared, seeded, pulled = self._tapped_numbers(x)
+        c = self.outputs_per_input
+        r = c if seeds is None else seeds
+        if diagonal and not pulled and r == c:
+            r = 1  # at the last layer the seeds are one matrix for all inputs
         opaque = sum(self.shapes[name].numel() for name in self._opaque)
         # Activations kept for the backward pass, gradients at outputs and one copy while contracting, the largest
         # block (patches above all), dense blocks with the copy that torch.func makes of them, and Λ or covariances.
         numbers = 2 * outputs + 2 * r * outputs + 2 * shared + r * seeded + 3 * r * opaque
-        numbers += (3 * r * self.size if dense else 0) + 3 * self.outputs_per_input**2
+        numbers += (3 * r * self.size if dense else 0) + 3 * c * (1 if diagonal else c)
         return numbers * (torch.finfo(self.dtype).bits // 8)
 
-    def _tapped_numbers(self, x: Inputs) -> tuple[int, int, int]:
+    def _tapped_numbers(self, x: Inputs) -> tuple[int, int, int, bool]:
         """For one input, how many numbers the known layers put out, and the most that one of their blocks is made of:
-        whatever the seeds, and for each seed. Remembered for each shape of input."""
+        whatever the seeds, and for each seed; then whether any but the last layer is among them. Remembered for each
+        shape of input."""
         kind = tuple(t.shape[1:] for t in tensors_of(x))
         if kind not in self._numbers_of_kind:
             f, tape = self._taped(take(x, 0, 1))
@@ -211,12 +218,21 @@ class Network:
             known = [part for name, part in parts.items() if name not in self._opaque | tape.unreadable]
             blocks = [rule(g).numbers for part in known for rule, g in part]
             shared, seeded = (max(numbers, default=0) for numbers in zip(*blocks, strict=True)) if blocks else (0, 0)
-            self._numbers_of_kind[kind] = sum(call.output.numel() for call in tape.calls), shared, seeded
+            pulled = not all(is_last(call, f) for call in tape.calls)
+            self._numbers_of_kind[kind] = sum(call.output.numel() for call in tape.calls), shared, seeded, pulled
         return self._numbers_of_kind[kind]
 
-    def batch_for(self, x: Inputs, *, seeds: int | None = None, dense: bool = False, memory: int | None = None) -> int:
+    def batch_for(
+        self,
+        x: Inputs,
+        *,
+        seeds: int | None = None,
+        dense: bool = False,
+        diagonal: bool = False,
+        memory: int | None = None,
+    ) -> int:
         """How many inputs to take at a time under a budget of bytes."""
-        each = self.bytes_per_input(x, seeds, dense)
+        each = self.bytes_per_input(x, seeds, dense, diagonal)
         budget = default_budget(self.device) if memory is None else memory
         if each > budget:
             require(each, self.device, "linearising a single input", "Choose fewer `parameters`, or fewer outputs.")
