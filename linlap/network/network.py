@@ -8,7 +8,7 @@ where the blocks are checked against autograd.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,9 +22,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import CheckpointFunction
 
 from linlap.errors import InputError, LinlapWarning, NotFiniteError
-from linlap.jacobian import Jacobian, ParameterBlock
+from linlap.jacobian import Jacobian
 from linlap.layers import Rule
 from linlap.linalg import without_tf32
+from linlap.network.agreement import adds_up, close, largest
 from linlap.network.inputs import (
     arguments,
     as_matrix,
@@ -180,7 +181,7 @@ class Network:
             forward = self._forward(x, v)
         except (RuntimeError, NotImplementedError):
             return False
-        return _close(forward, self._jvp_by_blocks(x, v))
+        return close(forward, self._jvp_by_blocks(x, v))
 
     def vjp(self, x: Inputs, u: Tensor) -> Params:
         """Jᵀ u by parameter name for u `[n, C]`, summed over inputs."""
@@ -283,7 +284,7 @@ class Network:
                 "pass runs under torch.no_grad(), or detaches what they give. Let gradients through, or choose other "
                 "`parameters`."
             )
-        if not _close(f, again.detach()):
+        if not close(f, again.detach()):
             raise InputError(
                 "the model gives different outputs for the same input in evaluation mode; remove what is random "
                 "in its forward pass (functional dropout or noise that ignores `training`)."
@@ -293,7 +294,7 @@ class Network:
                 f"the model fails on a single input, though not on several: {alone} If it ends in squeeze(), make that "
                 "squeeze(-1); if an output depends on the others in its batch, use running statistics."
             )
-        if not _close(f[:1], alone):
+        if not close(f[:1], alone):
             raise InputError(
                 "the model's output for one input depends on the others in its batch (batch statistics in "
                 "evaluation mode?); use running statistics, or normalise within an input."
@@ -334,8 +335,8 @@ class Network:
         seeds = torch.cat([everywhere.unsqueeze(1), alone], dim=1)
         blocks = self._blocks(x, f, tape, seeds, known).jacobian.blocks
         # Some gradients are zero but for rounding, which is as small as the network's others allow.
-        floor = max(map(_largest, truth.values())) * 10 * torch.finfo(f.dtype).eps
-        return frozenset(name for name in known if not _adds_up(blocks, name, truth[name].flatten(), floor))
+        floor = max(map(largest, truth.values())) * 10 * torch.finfo(f.dtype).eps
+        return frozenset(name for name in known if not adds_up(blocks, name, truth[name].flatten(), floor))
 
     # The work
 
@@ -424,9 +425,9 @@ class Network:
         n, r = u.shape[:2]
         each = torch.cos(torch.arange(n * r, dtype=f.dtype, device=f.device) + 0.5).reshape(n, r)
         truth = self._gradients(f, torch.einsum("nr,nrc->nc", each, u))
-        floor = max(map(_largest, truth.values())) * 10 * torch.finfo(f.dtype).eps
+        floor = max(map(largest, truth.values())) * 10 * torch.finfo(f.dtype).eps
         sums = {name: torch.einsum("nr,nrp->p", each, rows) for name, rows in found.items()}
-        return all(_close(total, truth[name].flatten(), floor) for name, total in sums.items())
+        return all(close(total, truth[name].flatten(), floor) for name, total in sums.items())
 
     def _autograd_vjp(self, x: Inputs, u: Tensor) -> Params:
         with self._grad_mode():
@@ -483,32 +484,3 @@ def _collect(calls: list[Call], gradients: list[Tensor], n: int) -> dict[str, li
         for name, rule in call.rules.items():
             parts.setdefault(name, []).append((rule, spread))
     return parts
-
-
-def _adds_up(blocks: Mapping[str, ParameterBlock], name: str, truth: Tensor, floor: float) -> bool:
-    """Whether a block gives autograd's sum over inputs, and nothing for inputs that have no seed."""
-    try:
-        block = blocks[name]
-    except (RuntimeError, ValueError, TypeError):  # calls of kinds that have no common normal form
-        return False
-    n, r = block.rows
-    first = (torch.arange(r, device=truth.device) == 0).to(truth.dtype)
-    norms = block.gram(torch.ones_like(truth), diagonal=True).clamp_min(0).sqrt()  # [n, 1 + n]
-    stray = norms[:, 1:].masked_fill(torch.eye(n, dtype=torch.bool, device=truth.device), 0)
-    right = _close(block.vjp(first.expand(n, r)), truth, floor)
-    return right and bool(stray.max() <= _tolerance(norms.dtype) * norms.max() + floor)
-
-
-def _tolerance(dtype: torch.dtype) -> float:
-    return 1e-8 if dtype == torch.float64 else 1e-3
-
-
-def _close(one: Tensor, other: Tensor, floor: float = 1e-30) -> bool:
-    scale = max(_largest(one), _largest(other))
-    return _largest(one - other) <= _tolerance(one.dtype) * scale + floor
-
-
-def _largest(t: Tensor) -> float:
-    """max |t|, without a copy as large as t; NaN if there is one."""
-    low, high = torch.aminmax(t)
-    return float(torch.maximum(-low, high))
