@@ -31,7 +31,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    return cell == NONE or cell.lstrip("+−").partition(" ")[0].replace(".", "", 1).replace("e−", "").isdigit()
+    try:
+        float(cell.partition(" ")[0].replace("−", "-").replace(",", ""))
+    except ValueError:
+        return cell == NONE
+    return True
 
 
 def titled(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

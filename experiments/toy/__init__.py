@@ -1,0 +1,1 @@
+"""A network of two weights: why the BNN predictive underfits, and the GLM predictive does not."""
