@@ -46,12 +46,12 @@ def illustration(true: Column, bnn: Column, glm: Column) -> Figure:
             left.plot(*draw, MARKERS[place], color=colour, markersize=8, markeredgecolor="white", zorder=4)
         left.set(title="Posterior of the weights", xlabel="slope w", ylabel="shift b")
         left.text(2.25, 1.5, true.title, color=true.colour)
-        left.text(-1.5, 1.6, "Laplace-GGN", color=glm.colour)
+        left.text(-1.5, -2.4, "Laplace-GGN", color=glm.colour)
         _draws(middle, draws, glm.posterior["mean"])
         for column in (true, bnn, glm):
             height = column.law.shares * BINS
             right.stairs(height, np.linspace(0, 1, BINS + 1), color=column.colour, linewidth=1.8, label=column.title)
-        right.set(title=f"Density of p(y = 1 | x) at x = {AT:g}", xlabel="p(y = 1 | x)", yscale="log", ylim=(0.01, 1e3))
+        right.set(title=f"Density of p(y = 1 | x) at x = {AT:g}", xlabel="p(y = 1 | x)", yscale="log", ylim=(0.03, 1e3))
         right.legend(frameon=False, loc="upper left")
         for axis, column in zip(below, (true, bnn, glm), strict=True):
             probabilities(axis, column)

@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from experiments.toy.problem import LIKELIHOOD, PRECISION, Step, X, Y, inputs, log_joint
+from experiments.toy.problem import LIKELIHOOD, PRECISION, X, Y, inputs, log_joint
 from linlap import Full, Kron, Prior, laplace
 from linlap.curvature import FullCurvature
 from linlap.linalg import safe_eigh
@@ -26,7 +26,7 @@ def grid(points: int) -> tuple[Tensor, Tensor]:
     return weights, torch.softmax(log_joint(weights), 0)
 
 
-def gaussian(name: str, model: Step) -> WeightPosterior:
+def gaussian(name: str, model: nn.Module) -> WeightPosterior:
     """A Laplace posterior at the MAP, by name."""
     structure = {KRON: Kron(), KRON_DAMPENED: Kron(damping="sqrt")}.get(name, Full())
     posterior = laplace(model, (inputs(X), Y), LIKELIHOOD, structure, Prior(PRECISION), progress=False)
@@ -37,14 +37,14 @@ def gaussian(name: str, model: Step) -> WeightPosterior:
     return posterior
 
 
-def true_hessian(model: Step) -> Tensor:
+def true_hessian(model: nn.Module) -> Tensor:
     """−∇² log p(y | θ) `[2, 2]` at the model's weights."""
 
     def minus_log_likelihood(weight: Tensor) -> Tensor:
         f = torch.func.functional_call(model, {"layer.weight": weight}, (inputs(X),))
         return -LIKELIHOOD.log_prob(Y.unsqueeze(-1), f).sum()
 
-    weight = model.layer.weight.detach()
+    weight = model.get_parameter("layer.weight").detach()
     return torch.func.hessian(minus_log_likelihood)(weight).reshape(weight.numel(), -1)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from linlap import train_map
 from linlap.likelihoods import Bernoulli
-from linlap.report.training import train_map
+from linlap.report.training import falling
 
 X = torch.tensor([-6.0, -4.0, -2.0, 2.0, 4.0, 6.0], dtype=torch.float64)
 Y = (X > 0).double()
@@ -32,13 +33,13 @@ def inputs(x: Tensor) -> Tensor:
     return torch.stack([x, torch.ones_like(x)], -1)
 
 
-def trained(steps: int = 1500) -> Step:
+def trained(steps: int = 1500) -> nn.Module:
     """The network at its MAP, from (1, 0.1)."""
     model = Step()
     with torch.no_grad():
         model.layer.weight.copy_(torch.tensor([[1.0, 0.1]]))
-    train_map(model, inputs(X), Y, LIKELIHOOD, PRECISION, steps=steps)
-    return model
+    rate = falling(1e-2, steps)
+    return train_map(model, (inputs(X), Y), LIKELIHOOD, PRECISION, steps=steps, rate=rate, progress=False)
 
 
 def outputs(weights: Tensor, x: Tensor) -> Tensor:

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.image import imread
+from torch import nn
 
 from experiments.common.run import Found, run
 from experiments.toy.claims import GRID, of_weights
 from experiments.toy.experiment import Toy, make
 from experiments.toy.laws import AT, INPUTS, LEVELS, Law
 from experiments.toy.posteriors import DAMPENED, GAUSSIAN, GGN, HESSIAN, KRON_DAMPENED, gaussian, grid
-from experiments.toy.problem import PRECISION, Step, X, Y, inputs, log_joint, outputs, trained
+from experiments.toy.problem import PRECISION, X, Y, inputs, log_joint, outputs, trained
 from linlap.types import Gaussian
 
 TINY = Toy(samples=1500, points=61, steps=600)
@@ -34,7 +35,7 @@ def found(out: Path) -> Found:
 
 
 @pytest.fixture(scope="module")
-def model() -> Step:
+def model() -> nn.Module:
     return trained()
 
 
@@ -68,8 +69,8 @@ def test_quick_is_smaller_and_needs_no_data() -> None:
     assert make(True, None).samples < make(False, Path("anything")).samples == 100_000
 
 
-def test_the_map_is_a_maximum(model: Step) -> None:
-    theta = model.layer.weight.detach().clone().requires_grad_()
+def test_the_map_is_a_maximum(model: nn.Module) -> None:
+    theta = model.get_parameter("layer.weight").detach().clone().requires_grad_()
     (slope,) = torch.autograd.grad(log_joint(theta).sum(), theta)
     assert slope.abs().max() < 1e-8
     weights, shares = grid(241)
@@ -91,9 +92,9 @@ def test_outputs_are_the_formula() -> None:
     assert torch.allclose(log_joint(weights), expected)
 
 
-def test_precisions_are_the_formulas(model: Step) -> None:
+def test_precisions_are_the_formulas(model: nn.Module) -> None:
     """At b = 0 both matrices are diagonal: h = Σ λ (∂f)² for GGN, less Σ r ∂²f for the Hessian."""
-    w = model.layer.weight[0, 0].item()
+    w = model.get_parameter("layer.weight")[0, 0].item()
     t = np.tanh(w * X.numpy())
     slope, bend = 5 * (1 - t**2), -10 * t * (1 - t**2)
     p = 1 / (1 + np.exp(-5 * t))
