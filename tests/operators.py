@@ -60,6 +60,11 @@ def strided_block(s: int, o: int, i: int, k: int = 1) -> OuterBlock:
     return OuterBlock(a, block.g.mT.contiguous().mT, SHAPE)
 
 
+def alike(block: OuterBlock) -> OuterBlock:
+    """With the first input's g for all, held once."""
+    return replace(block, g=block.g[:1].expand(block.g.shape))
+
+
 def lookup_block() -> LookupBlock:
     """Rows repeat within an input, and the positions that hold row 1 do not train."""
     index = torch.tensor([[0, 2, 2, 0, 5, 2], [1, 1, 3, 4, 3, 1]] * 3)[:INPUTS]
@@ -101,6 +106,13 @@ def layer_jacobian(s: int, known: bool) -> Jacobian:
     return replace(Jacobian.of(blocks), biases={"w": "b"} if known else {})
 
 
+def last_layer_jacobian() -> Jacobian:
+    """Where outputs are the layer's own: g is the identity, whatever the input."""
+    g = torch.eye(4, dtype=torch.float64).expand(INPUTS, 4, 4)
+    weight = OuterBlock(noise(INPUTS, 1, 1, 5, seed="a"), g[:, :, None, None], torch.Size([4, 5]))
+    return replace(Jacobian.of({"w": weight, "b": DenseBlock(g, torch.Size([4]))}), biases={"w": "b"})
+
+
 def of_layer(block: Block) -> Tensor:
     assert isinstance(block, Jacobian)
     weight, bias = block.blocks.values()
@@ -119,9 +131,13 @@ BLOCKS = [
     BlockCase("outer_flip", lambda: outer_block(1, 4, 6, flip=True), of_outer),
     BlockCase("outer_flip_positions", lambda: outer_block(8, 4, 6, flip=True), of_outer),
     BlockCase("outer_flip_groups", lambda: outer_block(5, 4, 3, 2, flip=True), of_outer, groups=2),
+    BlockCase("outer_alike", lambda: alike(outer_block(1, 6, 4)), of_outer),
+    BlockCase("outer_alike_positions", lambda: alike(outer_block(3, 6, 4)), of_outer),
+    BlockCase("outer_alike_groups", lambda: alike(outer_block(1, 3, 4, 2)), of_outer, groups=2),
     BlockCase("lookup", lookup_block, of_lookup),
     BlockCase("layer", lambda: layer_jacobian(1, known=True), of_layer, pair=True),
     BlockCase("layer_apart", lambda: layer_jacobian(1, known=False), of_layer, pair=True),
+    BlockCase("layer_last", last_layer_jacobian, of_layer, pair=True),
     BlockCase("layer_positions", lambda: layer_jacobian(3, known=False), of_layer, pair=True),
 ]
 

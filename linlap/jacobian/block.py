@@ -97,6 +97,11 @@ def gram_of(features: Tensor, diagonal: bool = False) -> Tensor:
     return each_product(features, features.mT)
 
 
+def distinct(rows: Tensor) -> Tensor:
+    """Rows `[n, ...]` that are one for all n inputs, as at a last layer, as `[1, ...]`; others as given."""
+    return rows[:1] if rows.stride(0) == 0 else rows
+
+
 def squares_over_seeds(j: Tensor) -> Tensor:
     """Σ over r of J∘J for J `[n, r, ...]`, as `[n, ...]`."""
     if j.device.type != "cpu":

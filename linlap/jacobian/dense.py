@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from linlap.jacobian.block import ParameterBlock, gram_of_columns, squares_over_seeds
+from linlap.jacobian.block import ParameterBlock, distinct, gram_of_columns, squares_over_seeds
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +37,7 @@ class DenseBlock(ParameterBlock):
 
     def gram(self, weights: Tensor, diagonal: bool = False) -> Tensor:
         if diagonal:
-            return self.j.square() @ weights
+            return (distinct(self.j).square() @ weights).expand(self.rows)
         return (self.j * weights) @ self.j.mT
 
     def square_sum(self) -> Tensor:

@@ -15,7 +15,15 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from linlap.jacobian.block import ParameterBlock, add_lower, gram_of_columns, mirrored, pieces, squares_over_seeds
+from linlap.jacobian.block import (
+    ParameterBlock,
+    add_lower,
+    distinct,
+    gram_of_columns,
+    mirrored,
+    pieces,
+    squares_over_seeds,
+)
 from linlap.jacobian.gram import weighted_gram
 from linlap.linalg import each_product, is_faster, product
 
@@ -153,9 +161,11 @@ class OuterBlock(ParameterBlock):
 
     def gram_once(self, weights: Tensor, diagonal: bool = False, bias: Tensor | None = None) -> Tensor:
         """`gram_matrix` at a single position; `bias` `[o]` weights a further input that is always 1."""
-        a, g = self.a[:, :, 0], self.g[:, :, :, 0]  # [n, k, i], [n, r, k, o]
+        a, g = self.a[:, :, 0], distinct(self.g)[:, :, :, 0]  # [n, k, i], [n or 1, r, k, o]
         scale = _times(a.square(), weights.mT, 1)  # [n, k, o]
         scale = scale if bias is None else scale + bias
+        if diagonal and len(g) < len(scale):
+            return product(scale.flatten(1), g[0].flatten(1).square().mT)
         if diagonal:
             return torch.einsum("nrko,nko->nr", g.square(), scale)
         flat = g.reshape(*g.shape[:2], -1)
@@ -188,7 +198,7 @@ class OuterBlock(ParameterBlock):
         a = self.inputs
         if a_basis is not None:
             a = _times(a, a_basis, 1) if isinstance(a, Tensor) else a.rotated(a_basis)
-        g = self.g if g_basis is None else _times(self.g, g_basis, 2)
+        g = self.g if g_basis is None else _turned(distinct(self.g), g_basis).expand(self.g.shape)
         return OuterBlock(a, g, self.shape, self.flip)
 
     def factors(self, sharing: str) -> tuple[Tensor, Tensor]:
@@ -213,6 +223,14 @@ def _merged(g: Tensor) -> Tensor:
     if g.stride(-1) == 1 and s > 1:
         return g.permute(0, 2, 3, 1, 4).reshape(n, k, s, r * o).mT
     return g.permute(0, 2, 1, 4, 3).reshape(n, k, r * o, s)
+
+
+def _turned(g: Tensor, basis: Tensor) -> Tensor:
+    """g U `[n, r, k, s, o]`; at a last layer g may be the identity, whose product is known."""
+    n, r, k, s, o = g.shape
+    if (n, k, s) == (1, 1, 1) and r == o and torch.equal(g[0, :, 0, 0], torch.eye(o, dtype=g.dtype, device=g.device)):
+        return basis.reshape(g.shape)
+    return _times(g, basis, 2)
 
 
 def _times(rows: Tensor, basis: Tensor, group_axis: int) -> Tensor:

@@ -8,7 +8,7 @@ where the blocks are checked against autograd.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,9 +22,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import CheckpointFunction
 
 from linlap.errors import InputError, LinlapWarning, NotFiniteError
-from linlap.jacobian import Jacobian, ParameterBlock
+from linlap.jacobian import Jacobian
 from linlap.layers import Rule
 from linlap.linalg import without_tf32
+from linlap.network.agreement import adds_up, close, largest
 from linlap.network.inputs import (
     arguments,
     as_matrix,
@@ -37,7 +38,7 @@ from linlap.network.inputs import (
     tensors_of,
 )
 from linlap.network.memory import default_budget, require
-from linlap.network.pullback import one_by_one, pull_back, sample_jacobian
+from linlap.network.pullback import is_last, one_by_one, pull_back, sample_jacobian
 from linlap.network.snapshot import check_dtypes, choose, outlines, places, private_copy, tables, unwrapped
 from linlap.network.tape import Call, Recorder, Tape, TapedBlocks, biases_of
 from linlap.types import Inputs, Params
@@ -79,7 +80,7 @@ class Network:
         self._recorder = Recorder(self.model, self.names)
         self._opaque: frozenset[str] = frozenset()
         self._forward_mode: bool | None = None
-        self._numbers_of_kind: dict[tuple[torch.Size, ...], tuple[int, int, int]] = {}
+        self._numbers_of_kind: dict[tuple[torch.Size, ...], tuple[int, int, int, bool]] = {}
         self._batches_well: dict[object, bool] = {}
         self._alone = True
         self.outputs_per_input = 0
@@ -180,7 +181,7 @@ class Network:
             forward = self._forward(x, v)
         except (RuntimeError, NotImplementedError):
             return False
-        return _close(forward, self._jvp_by_blocks(x, v))
+        return close(forward, self._jvp_by_blocks(x, v))
 
     def vjp(self, x: Inputs, u: Tensor) -> Params:
         """Jᵀ u by parameter name for u `[n, C]`, summed over inputs."""
@@ -189,21 +190,28 @@ class Network:
 
     # Memory
 
-    def bytes_per_input(self, x: Inputs, seeds: int | None = None, dense: bool = False) -> int:
-        """What linearising and contracting take for one more input, read off a forward pass of one."""
+    def bytes_per_input(self, x: Inputs, seeds: int | None = None, dense: bool = False, diagonal: bool = False) -> int:
+        """What linearising and contracting take for one more input, read off a forward pass of one.
+
+        `diagonal`: the seeds are the identity, and only variances are wanted.
+        """
         self.prepare(x)
-        r = self.outputs_per_input if seeds is None else seeds
-        outputs, shared, seeded = self._tapped_numbers(x)
+        outputs, shared, seeded, pulled = self._tapped_numbers(x)
+        c = self.outputs_per_input
+        r = c if seeds is None else seeds
+        if diagonal and not pulled and r == c:
+            r = 1  # at the last layer the seeds are one matrix for all inputs
         opaque = sum(self.shapes[name].numel() for name in self._opaque)
         # Activations kept for the backward pass, gradients at outputs and one copy while contracting, the largest
         # block (patches above all), dense blocks with the copy that torch.func makes of them, and Λ or covariances.
         numbers = 2 * outputs + 2 * r * outputs + 2 * shared + r * seeded + 3 * r * opaque
-        numbers += (3 * r * self.size if dense else 0) + 3 * self.outputs_per_input**2
+        numbers += (3 * r * self.size if dense else 0) + 3 * c * (1 if diagonal else c)
         return numbers * (torch.finfo(self.dtype).bits // 8)
 
-    def _tapped_numbers(self, x: Inputs) -> tuple[int, int, int]:
+    def _tapped_numbers(self, x: Inputs) -> tuple[int, int, int, bool]:
         """For one input, how many numbers the known layers put out, and the most that one of their blocks is made of:
-        whatever the seeds, and for each seed. Remembered for each shape of input."""
+        whatever the seeds, and for each seed; then whether any but the last layer is among them. Remembered for each
+        shape of input."""
         kind = tuple(t.shape[1:] for t in tensors_of(x))
         if kind not in self._numbers_of_kind:
             f, tape = self._taped(take(x, 0, 1))
@@ -211,12 +219,21 @@ class Network:
             known = [part for name, part in parts.items() if name not in self._opaque | tape.unreadable]
             blocks = [rule(g).numbers for part in known for rule, g in part]
             shared, seeded = (max(numbers, default=0) for numbers in zip(*blocks, strict=True)) if blocks else (0, 0)
-            self._numbers_of_kind[kind] = sum(call.output.numel() for call in tape.calls), shared, seeded
+            pulled = not all(is_last(call, f) for call in tape.calls)
+            self._numbers_of_kind[kind] = sum(call.output.numel() for call in tape.calls), shared, seeded, pulled
         return self._numbers_of_kind[kind]
 
-    def batch_for(self, x: Inputs, *, seeds: int | None = None, dense: bool = False, memory: int | None = None) -> int:
+    def batch_for(
+        self,
+        x: Inputs,
+        *,
+        seeds: int | None = None,
+        dense: bool = False,
+        diagonal: bool = False,
+        memory: int | None = None,
+    ) -> int:
         """How many inputs to take at a time under a budget of bytes."""
-        each = self.bytes_per_input(x, seeds, dense)
+        each = self.bytes_per_input(x, seeds, dense, diagonal)
         budget = default_budget(self.device) if memory is None else memory
         if each > budget:
             require(each, self.device, "linearising a single input", "Choose fewer `parameters`, or fewer outputs.")
@@ -267,7 +284,7 @@ class Network:
                 "pass runs under torch.no_grad(), or detaches what they give. Let gradients through, or choose other "
                 "`parameters`."
             )
-        if not _close(f, again.detach()):
+        if not close(f, again.detach()):
             raise InputError(
                 "the model gives different outputs for the same input in evaluation mode; remove what is random "
                 "in its forward pass (functional dropout or noise that ignores `training`)."
@@ -277,7 +294,7 @@ class Network:
                 f"the model fails on a single input, though not on several: {alone} If it ends in squeeze(), make that "
                 "squeeze(-1); if an output depends on the others in its batch, use running statistics."
             )
-        if not _close(f[:1], alone):
+        if not close(f[:1], alone):
             raise InputError(
                 "the model's output for one input depends on the others in its batch (batch statistics in "
                 "evaluation mode?); use running statistics, or normalise within an input."
@@ -318,8 +335,8 @@ class Network:
         seeds = torch.cat([everywhere.unsqueeze(1), alone], dim=1)
         blocks = self._blocks(x, f, tape, seeds, known).jacobian.blocks
         # Some gradients are zero but for rounding, which is as small as the network's others allow.
-        floor = max(map(_largest, truth.values())) * 10 * torch.finfo(f.dtype).eps
-        return frozenset(name for name in known if not _adds_up(blocks, name, truth[name].flatten(), floor))
+        floor = max(map(largest, truth.values())) * 10 * torch.finfo(f.dtype).eps
+        return frozenset(name for name in known if not adds_up(blocks, name, truth[name].flatten(), floor))
 
     # The work
 
@@ -408,9 +425,9 @@ class Network:
         n, r = u.shape[:2]
         each = torch.cos(torch.arange(n * r, dtype=f.dtype, device=f.device) + 0.5).reshape(n, r)
         truth = self._gradients(f, torch.einsum("nr,nrc->nc", each, u))
-        floor = max(map(_largest, truth.values())) * 10 * torch.finfo(f.dtype).eps
+        floor = max(map(largest, truth.values())) * 10 * torch.finfo(f.dtype).eps
         sums = {name: torch.einsum("nr,nrp->p", each, rows) for name, rows in found.items()}
-        return all(_close(total, truth[name].flatten(), floor) for name, total in sums.items())
+        return all(close(total, truth[name].flatten(), floor) for name, total in sums.items())
 
     def _autograd_vjp(self, x: Inputs, u: Tensor) -> Params:
         with self._grad_mode():
@@ -467,32 +484,3 @@ def _collect(calls: list[Call], gradients: list[Tensor], n: int) -> dict[str, li
         for name, rule in call.rules.items():
             parts.setdefault(name, []).append((rule, spread))
     return parts
-
-
-def _adds_up(blocks: Mapping[str, ParameterBlock], name: str, truth: Tensor, floor: float) -> bool:
-    """Whether a block gives autograd's sum over inputs, and nothing for inputs that have no seed."""
-    try:
-        block = blocks[name]
-    except (RuntimeError, ValueError, TypeError):  # calls of kinds that have no common normal form
-        return False
-    n, r = block.rows
-    first = (torch.arange(r, device=truth.device) == 0).to(truth.dtype)
-    norms = block.gram(torch.ones_like(truth), diagonal=True).clamp_min(0).sqrt()  # [n, 1 + n]
-    stray = norms[:, 1:].masked_fill(torch.eye(n, dtype=torch.bool, device=truth.device), 0)
-    right = _close(block.vjp(first.expand(n, r)), truth, floor)
-    return right and bool(stray.max() <= _tolerance(norms.dtype) * norms.max() + floor)
-
-
-def _tolerance(dtype: torch.dtype) -> float:
-    return 1e-8 if dtype == torch.float64 else 1e-3
-
-
-def _close(one: Tensor, other: Tensor, floor: float = 1e-30) -> bool:
-    scale = max(_largest(one), _largest(other))
-    return _largest(one - other) <= _tolerance(one.dtype) * scale + floor
-
-
-def _largest(t: Tensor) -> float:
-    """max |t|, without a copy as large as t; NaN if there is one."""
-    low, high = torch.aminmax(t)
-    return float(torch.maximum(-low, high))

@@ -17,7 +17,21 @@ Outputs = Callable[[Params, Inputs], Tensor]
 
 
 def pull_back(f: Tensor, seeds: Tensor, calls: Sequence[Call]) -> list[Tensor]:
-    """∂(u·f)/∂out at every call's output for seeds u `[n, r, C]`: the output's axes, with the seeds put second."""
+    """∂(u·f)/∂out at every call's output for seeds u `[n, r, C]`: the output's axes, with the seeds put second.
+
+    Where a call's output is f itself these are the seeds, and not copied.
+    """
+    last = [is_last(call, f) for call in calls]
+    through = iter(_pull_through(f, seeds, [call for call, ends in zip(calls, last, strict=True) if not ends]))
+    return [seeds if ends else next(through) for ends in last]
+
+
+def is_last(call: Call, f: Tensor) -> bool:
+    """Whether the call's output is f itself."""
+    return call.edge.node is f.grad_fn and call.edge.output_nr == f.output_nr and call.output == f.shape
+
+
+def _pull_through(f: Tensor, seeds: Tensor, calls: Sequence[Call]) -> list[Tensor]:
     if not calls:
         return []
     edges = [call.edge for call in calls]

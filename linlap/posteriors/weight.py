@@ -94,7 +94,7 @@ class WeightPosterior:
             size, self.network.device, f"covariances of {n} inputs", "Pass diagonal=True, or fewer inputs at a time."
         )
         means, covs = [], []
-        for part in self._parts_to_contract(x, memory):
+        for part in self._parts_to_contract(x, memory, diagonal):
             lin = self.network.linearize(part, once=True)
             means.append(self._moved(part, lin.mean))
             covs.append(covariance(self._operator, lin.jacobian, diagonal) * self._t)
@@ -140,13 +140,16 @@ class WeightPosterior:
         """Bytes a number."""
         return torch.finfo(self.network.dtype).bits // 8
 
-    def _parts_to_contract(self, x: Inputs, memory: int | None) -> Iterator[Inputs]:
+    def _parts_to_contract(self, x: Inputs, memory: int | None, diagonal: bool = False) -> Iterator[Inputs]:
         self.network.prepare(x)
         directions = 2 * min(self.structure.directions, self.network.size)
-        return self._parts(x, memory, max(self.network.outputs_per_input, directions))
+        return self._parts(x, memory, max(self.network.outputs_per_input, directions), diagonal)
 
-    def _parts(self, x: Inputs, memory: int | None, seeds: int | None = None) -> Iterator[Inputs]:
-        size = self.network.batch_for(x, seeds=seeds, memory=memory, dense=self.structure.forms_dense_rows)
+    def _parts(
+        self, x: Inputs, memory: int | None, seeds: int | None = None, diagonal: bool = False
+    ) -> Iterator[Inputs]:
+        dense = self.structure.forms_dense_rows
+        size = self.network.batch_for(x, seeds=seeds, memory=memory, dense=dense, diagonal=diagonal)
         for start in range(0, count(x), size):
             yield take(x, start, start + size)
 

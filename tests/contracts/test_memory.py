@@ -108,3 +108,17 @@ def test_bare_parameters_and_norms_are_no_kronecker_factors(monkeypatch: pytest.
     x = torch.randn(4, 64)
     posterior = ll.laplace(Wired(use, **parts), (x, torch.arange(4) % 2), ll.Categorical(), progress=False)
     assert posterior.latent(x).cov.shape == (4, 2, 2)
+
+
+@pytest.mark.parametrize("structure", [ll.Kron(), ll.Diagonal()], ids=str)
+def test_variances_of_many_outputs_of_a_last_layer(structure: Any) -> None:
+    """No number for each input and pair of outputs; the same as from the whole network's covariances."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 20), nn.Tanh(), nn.Linear(20, 300)).double()
+    data = (torch.randn(6, 4, dtype=torch.float64), torch.arange(6))
+    posterior = ll.laplace(model, data, ll.Categorical(), structure, 1.0, parameters="last", progress=False)
+    x = torch.randn(40, 4, dtype=torch.float64)
+    expected = posterior.latent(x).cov.diagonal(dim1=1, dim2=2)
+    assert largest(lambda: posterior.latent(x, diagonal=True)) <= 8 * 300 * 300
+    close(posterior.latent(x, diagonal=True).cov, expected, 1e-12)
+    close(posterior.latent(x, diagonal=True, memory=300_000).cov, expected, 1e-12)
