@@ -31,7 +31,7 @@ from linlap.refine.spaces import FunctionSpace, Space, WeightSpace
 from linlap.refine.streamed_mode import log_joint
 from linlap.report.training import falling, tanh_network
 
-_LONGEST = 3600
+_LONGEST = 3 * 3600
 FASTER, GIB = 20.0, 4.0  # what is to be reached
 
 
@@ -45,6 +45,7 @@ class Job:
     rounds: int = 3
     train: int = 5000
     epochs: int = 6
+    folder: str = ""
 
 
 def spaces(job: Job) -> dict[str, Any]:
@@ -115,14 +116,11 @@ def digits(train: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
 def scale(job: Job) -> dict[str, Any]:
     """Train, fit, refine; memory is counted from before the refinement on."""
     train, held = digits(job.train)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = networks.c3d3()
-    _train(model, train, job.epochs)
-    posterior = ll.laplace(model, train, ll.Categorical(), ll.Kron(), 1.0, progress=False).prepare()
+    posterior = _fitted(job, train).prepare()
     before = _score(posterior, held)
     peak_before = _peak()
-    method = ll.NaturalGradient("kron", steps=job.steps, batch_size=128)
+    checkpoint = Path(job.folder, "steps") if job.folder else None
+    method = ll.NaturalGradient("kron", steps=job.steps, batch_size=128, checkpoint=checkpoint)
     start = time.perf_counter()
     refined = ll.refine(posterior, train, method, progress=False)
     seconds, peak = time.perf_counter() - start, _peak()
@@ -143,6 +141,24 @@ def scale(job: Job) -> dict[str, Any]:
         "held_out_before": before,
         "held_out_after": _score(refined, held),
     }
+
+
+def _fitted(job: Job, train: tuple[Tensor, Tensor]) -> Any:
+    """Trained and fitted, or taken up from the folder where that was done before."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = networks.c3d3()
+    weights, fitted = Path(job.folder, "weights.pt"), Path(job.folder, "posterior")
+    if job.folder and fitted.exists():
+        model.load_state_dict(torch.load(weights, weights_only=True))
+        return ll.load(fitted, model)
+    _train(model, train, job.epochs)
+    posterior = ll.laplace(model, train, ll.Categorical(), ll.Kron(), 1.0, progress=False)
+    if job.folder:
+        Path(job.folder).mkdir(parents=True, exist_ok=True)
+        torch.save(model.state_dict(), weights)
+        ll.save(posterior, fitted)
+    return posterior
 
 
 def _train(model: nn.Module, data: tuple[Tensor, Tensor], epochs: int) -> None:
@@ -177,10 +193,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.refinement", description=__doc__)
     parser.add_argument("--only", choices=["spaces", "scale"], action="append", help="default: both")
     parser.add_argument("--out", type=Path, default=RESULTS / "refinement.json")
+    parser.add_argument("--folder", default="", help="where a broken off run at scale is kept, to be gone on with")
     given = parser.parse_args()
     record = json.loads(given.out.read_text()) if given.out.exists() else {"what": "refinement"}
     for what in given.only or ("spaces", "scale"):
-        job = Job(what, threads=1 if what == "spaces" else 2)
+        job = Job(what, threads=1 if what == "spaces" else 2, folder=given.folder)
         say(f"refinement: {what}")
         found = run_fresh("benchmarks.refinement", asdict(job), job.threads, _LONGEST)
         record[what] = found | {"environment": environment.describe(job.threads)}

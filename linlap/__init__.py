@@ -18,7 +18,7 @@ from linlap.likelihoods import Bernoulli, Categorical, Gaussian, Heteroscedastic
 from linlap.network import Network
 from linlap.predictives import BNN, GLM, MAP
 from linlap.prior import Prior
-from linlap.refine import GlmMap, NaturalGradient, refine
+from linlap.refine import GlmMap, GpMode, NaturalGradient, refine
 from linlap.selection import select_prior
 from linlap.uncertainty import uncertainty
 
@@ -38,6 +38,7 @@ __all__ = [
     "GaussHermite",
     "Gaussian",
     "GlmMap",
+    "GpMode",
     "HeteroscedasticGaussian",
     "InputError",
     "Kron",

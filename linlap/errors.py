@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class LinlapError(Exception):
     """Base of every error this library raises on purpose."""
@@ -21,3 +24,12 @@ class MemoryBudgetError(LinlapError, MemoryError):
 
 class LinlapWarning(UserWarning):
     """Something the user should know but that does not stop the work."""
+
+
+@contextmanager
+def about(what: str) -> Iterator[None]:
+    """Says in errors which one of several things they are about."""
+    try:
+        yield
+    except LinlapError as error:
+        raise type(error)(f"{what}: {error}") from error

@@ -40,7 +40,7 @@ def _pull_through(f: Tensor, seeds: Tensor, calls: Sequence[Call]) -> list[Tenso
         return [f.new_zeros(call.output[0], r, *call.output[1:]) for call in calls]
     if _batching_pays(calls, f):
         try:
-            with _without_remarks():
+            with without_remarks():
                 batched = torch.autograd.grad(
                     f, edges, seeds.transpose(0, 1), retain_graph=True, allow_unused=True, is_grads_batched=True
                 )
@@ -85,7 +85,7 @@ def sample_jacobian(outputs: Outputs, theta: Params, names: Sequence[str], x: In
 
     try:
         axes = map_axes(x)
-        with torch.inference_mode(False), _without_remarks():
+        with torch.inference_mode(False), without_remarks():
             found = torch.func.vmap(rows, in_dims=(axes, 0), randomness="error")(x, seeds)
     except (RuntimeError, NotImplementedError, ValueError):  # operations or branches that cannot be batched
         return None
@@ -96,7 +96,7 @@ def sample_jacobian(outputs: Outputs, theta: Params, names: Sequence[str], x: In
 
 
 @contextmanager
-def _without_remarks() -> Iterator[None]:
+def without_remarks() -> Iterator[None]:
     """torch says which operations it batches by a loop; whoever trained the model cannot mend that."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="There is a performance drop")

@@ -2,6 +2,7 @@
 
 from linlap.refine.base import Method, refine
 from linlap.refine.glm_map import GlmMap
+from linlap.refine.gp_mode import GpMode
 from linlap.refine.natural_gradient import NaturalGradient
 
-__all__ = ["GlmMap", "Method", "NaturalGradient", "refine"]
+__all__ = ["GlmMap", "GpMode", "Method", "NaturalGradient", "refine"]

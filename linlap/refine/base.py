@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar, overload
 
 import torch
 
-from linlap.errors import InputError
+from linlap.errors import InputError, about
 from linlap.posteriors import FunctionPosterior, WeightPosterior
 
+T = TypeVar("T")
+Pair = tuple[Any, Any]
 Posterior = TypeVar("Posterior", WeightPosterior, FunctionPosterior)
 
 
@@ -24,7 +27,7 @@ class Method(ABC):
     def refine_all(self, posteriors: Sequence[Any], data: Sequence[Any], *, progress: bool = True) -> list[Any]:
         """Each posterior with its own data."""
         pairs = zip(posteriors, data, strict=True)
-        return [self.refine(posterior, own, progress=progress) for posterior, own in pairs]
+        return one_by_one(pairs, lambda pair: self.refine(*pair, progress=progress))
 
 
 @overload
@@ -36,8 +39,9 @@ def refine(
 def refine(posterior: Any, data: Any, method: Method, *, progress: bool = True) -> Any:
     """Inference in the linear model, which training only nearly did: moves the mean and fits the covariance there.
 
-    `data` are those the posterior was fitted on. A list of posteriors with a list of their data is refined as one
-    batch where the method can.
+    `data` are those the posterior was fitted on. A list of posteriors with a list of the data of each gives a list:
+    those of one architecture, likelihood and number of data are refined as one batch where their Jacobians fit into
+    memory, to what they become one by one.
     """
     if not isinstance(method, Method):
         raise InputError(
@@ -52,6 +56,20 @@ def refine(posterior: Any, data: Any, method: Method, *, progress: bool = True) 
                 f"{len(posterior)} posteriors; pass at least one, and a list with the data of each, in the same order."
             )
         return method.refine_all(posterior, data, progress=progress)
+
+
+def one_by_one(pairs: Iterable[Pair], do: Callable[[Pair], T]) -> list[T]:
+    """What becomes of each; errors say of which."""
+    pairs, found = list(pairs), []
+    for place, pair in enumerate(pairs):
+        with named(place, len(pairs)):
+            found.append(do(pair))
+    return found
+
+
+def named(place: int, many: int) -> AbstractContextManager[None]:
+    """Says in errors which of several posteriors they are about."""
+    return about(f"posteriors[{place}]") if many > 1 else nullcontext()
 
 
 def of_weights(posterior: Any, method: Method) -> WeightPosterior:
@@ -73,3 +91,10 @@ def check_steps(steps: Any, rate: Any, batch_size: Any, what: str) -> None:
         raise InputError(f"{what} with rate={rate!r}; pass a step size in (0, 1], for instance 0.01.")
     if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1):
         raise InputError(f"{what} with batch_size={batch_size!r}; pass a whole number ≥ 1, or None.")
+
+
+def check_checkpoint(checkpoint: Any, many: int) -> None:
+    if checkpoint is not None and many > 1:
+        raise InputError(
+            f"checkpoint={str(checkpoint)!r} for {many} posteriors, and it holds one; refine them one by one."
+        )

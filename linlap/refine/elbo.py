@@ -65,8 +65,9 @@ def elbo(space: Space, state: State) -> Tensor:
     f, cov = space.outputs(state.mean), space.marginals(state.factor)
     axes = f.ndim - 1
     law = Gaussian(f.flatten(0, axes - 1), cov.flatten(0, axes - 1))
-    fit = expected_log_prob(problem.likelihood, problem.y.flatten(0, axes - 1), law).view(f.shape[:-1]).sum(-1)
-    return fit - divergence(space, state, cov)
+    sides = f.shape[: axes - 1].numel()
+    each = expected_log_prob(problem.likelihood, problem.y.flatten(0, axes - 1), law, sides)
+    return each.view(f.shape[:-1]).sum(-1) - divergence(space, state, cov)
 
 
 def divergence(space: Space, state: State, cov: Tensor) -> Tensor:

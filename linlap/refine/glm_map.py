@@ -12,16 +12,18 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
+from linlap.curvature import Diagonal, Full
 from linlap.data import as_batches
+from linlap.distributed import world_size
 from linlap.errors import InputError, LinlapWarning
 from linlap.posteriors import Refinement, WeightPosterior
-from linlap.refine.base import Method, check_steps, of_weights
+from linlap.refine.base import Method, check_checkpoint, check_steps, of_weights, one_by_one
 from linlap.refine.climb import BATCH, Plan
 from linlap.refine.problem import Problem
-from linlap.refine.results import laplace_at
+from linlap.refine.results import laplace_at, posteriors_of
 from linlap.refine.solvers import Mode, Tick, adam, lbfgs, newton
 from linlap.refine.spaces import WeightSpace, cheapest
-from linlap.refine.stored import Stored, groups, is_small
+from linlap.refine.stored import Pair, Stored, refined
 from linlap.refine.streamed_mode import default_rate, default_steps, stream_mode
 
 Solver = Literal["auto", "newton", "lbfgs", "adam"]
@@ -65,22 +67,21 @@ class GlmMap(Method):
         return self.refine_all([posterior], [data], progress=progress)[0]
 
     def refine_all(self, posteriors: Sequence[Any], data: Sequence[Any], *, progress: bool = True) -> list[Any]:
-        pairs = list(zip([of_weights(posterior, self) for posterior in posteriors], data, strict=True))
-        if self.solver == "auto" and (self.batch_size or not all(is_small(*pair) for pair in pairs)):
-            return [self._stream(posterior, own, progress) for posterior, own in pairs]
-        done: list[WeightPosterior] = []
-        for group in groups(pairs, progress):
-            mine = [own for _, own in pairs[len(done) : len(done) + len(group.posteriors)]]
-            done += self._climb(group, mine, progress)
-        return done
+        pairs = one_by_one(zip(posteriors, data, strict=True), lambda pair: (of_weights(pair[0], self), pair[1]))
+        check_checkpoint(self.checkpoint, len(pairs))
+        if self.batch_size:
+            return one_by_one(pairs, lambda pair: self._stream(pair, progress))
+        stream = (lambda pair: self._stream(pair, progress)) if self.solver == "auto" else None
+        return refined(pairs, lambda group: self._climb(group, progress), stream, progress)
 
-    def _stream(self, posterior: WeightPosterior, data: Any, progress: bool) -> WeightPosterior:
+    def _stream(self, pair: Pair, progress: bool) -> WeightPosterior:
+        posterior, data = pair
         size = self.batch_size or BATCH
         steps = self.steps or default_steps(posterior.curvature.totals.count, size)
         plan = Plan(steps, default_rate(self.rate), size, self.seeds, self.seed, self.checkpoint)
         return stream_mode(posterior, data, plan, self.tolerance, progress)
 
-    def _climb(self, group: Stored, data: list[Any], progress: bool) -> list[WeightPosterior]:
+    def _climb(self, group: Stored, progress: bool) -> list[WeightPosterior]:
         with tqdm(desc="finding the mode", leave=False, delay=1.0, disable=not progress) as bar:
 
             def tick(said: str) -> None:
@@ -97,14 +98,25 @@ class GlmMap(Method):
                 stacklevel=4,
             )
         many = len(group.posteriors)
-        shifts = (mode.weights - group.problem.theta).reshape(many, -1)
         traces, norms = mode.objective.reshape(many, -1), mode.gradient_norm.reshape(many)
         found = []
-        for posterior, own, shift, trace, norm in zip(group.posteriors, data, shifts, traces, norms, strict=True):
-            batches = as_batches(own, 256, posterior.network.device)
+        for posterior, trace, norm in zip(self._laplace_at(group, mode, progress), traces, norms, strict=True):
             record = Refinement("GlmMap", len(trace), trace, float(norm), mode.converged)
-            found.append(replace(laplace_at(posterior, shift, batches, self.seeds, progress), refinement=record))
+            found.append(replace(posterior, refinement=record))
         return found
+
+    def _laplace_at(self, group: Stored, mode: Mode, progress: bool) -> list[WeightPosterior]:
+        """The structure fitted at the mode: from the Jacobians that are there, or in another pass over the data."""
+        problem, structure = group.problem, group.posteriors[0].structure
+        if isinstance(structure, Full | Diagonal) and self.seeds is None and world_size() == 1:
+            space = WeightSpace(problem)
+            blocks = problem.blocks(space.outputs(mode.weights))
+            return posteriors_of(group, space, mode.weights, blocks, isinstance(structure, Diagonal))
+        shifts = (mode.weights - problem.theta).reshape(len(group.posteriors), -1)
+        return [
+            laplace_at(posterior, shift, as_batches(own, 256, posterior.network.device), self.seeds, progress)
+            for posterior, own, shift in zip(group.posteriors, group.data, shifts, strict=True)
+        ]
 
     def mode(self, problem: Problem, tick: Tick = lambda said: None) -> Mode:
         """The mode of one problem, or of each of several."""

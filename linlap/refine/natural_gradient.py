@@ -13,13 +13,13 @@ from tqdm.auto import tqdm
 
 from linlap.errors import InputError
 from linlap.posteriors import Refinement, WeightPosterior
-from linlap.refine.base import Method, check_steps, of_weights
+from linlap.refine.base import Method, check_checkpoint, check_steps, of_weights, one_by_one
 from linlap.refine.climb import BATCH, Plan
 from linlap.refine.elbo import State, advance, elbo, initial, standard_noise
 from linlap.refine.problem import Problem
 from linlap.refine.results import posteriors_of
 from linlap.refine.spaces import DiagonalSpace, Space, cheapest
-from linlap.refine.stored import Stored, groups, is_small
+from linlap.refine.stored import Pair, Stored, refined
 from linlap.refine.streamed import stream
 
 Covariance = Literal["full", "diagonal", "kron"]
@@ -72,24 +72,18 @@ class NaturalGradient(Method):
         return self.refine_all([posterior], [data], progress=progress)[0]
 
     def refine_all(self, posteriors: Sequence[Any], data: Sequence[Any], *, progress: bool = True) -> list[Any]:
-        checked = [of_weights(posterior, self) for posterior in posteriors]
-        pairs = list(zip(checked, data, strict=True))
-        small = self.covariance != "kron" and self.batch_size is None
-        if small and (self.covariance == "full" or all(is_small(*pair) for pair in pairs)):
-            return [one for group in groups(pairs, progress) for one in self._climb(group, progress)]
+        pairs = one_by_one(zip(posteriors, data, strict=True), lambda pair: (of_weights(pair[0], self), pair[1]))
+        check_checkpoint(self.checkpoint, len(pairs))
+        if self.covariance == "kron" or self.batch_size is not None:
+            return one_by_one(pairs, lambda pair: self._stream(pair, progress))
+        stream = None if self.covariance == "full" else lambda pair: self._stream(pair, progress)
+        return refined(pairs, lambda group: self._climb(group, progress), stream, progress)
+
+    def _stream(self, pair: Pair, progress: bool) -> WeightPosterior:
         plan = Plan(self.steps, self.step_size, self.batch_size or BATCH, self.seeds, self.seed, self.checkpoint)
-        return [
-            stream(
-                posterior,
-                own,
-                plan,
-                kron=self.covariance == "kron",
-                samples=self.samples,
-                patience=self.patience,
-                progress=progress,
-            )
-            for posterior, own in pairs
-        ]
+        kron = self.covariance == "kron"
+        posterior, data = pair
+        return stream(posterior, data, plan, kron=kron, samples=self.samples, patience=self.patience, progress=progress)
 
     def space(self, problem: Problem) -> Space:
         """Where the covariance of this kind is computed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,8 +11,9 @@ from torch import Tensor
 from linlap.data import Batches
 from linlap.errors import InputError
 from linlap.likelihoods import Likelihood
-from linlap.network.inputs import count, take
+from linlap.network.inputs import cat, count, take
 from linlap.network.memory import require
+from linlap.network.stack import side_by_side
 from linlap.posteriors import WeightPosterior
 
 
@@ -61,13 +62,6 @@ class Problem:
         done = change(self.y.flatten(0, axes - 1), f.flatten(0, axes - 1))
         return done.reshape(*f.shape[:-1], *done.shape[1:])
 
-    @staticmethod
-    def stack(problems: list[Problem]) -> Problem:
-        """Problems of one size side by side."""
-        names = ("J", "f", "y", "theta", "d", "start")
-        parts = {name: torch.stack([getattr(problem, name) for problem in problems]) for name in names}
-        return Problem(problems[0].likelihood, **parts)
-
     def split(self) -> list[Problem]:
         """The problems one by one."""
         parts = zip(self.J, self.f, self.y, self.theta, self.d, self.start, strict=True)
@@ -102,6 +96,23 @@ def problem_of(posterior: WeightPosterior, batches: Batches) -> Problem:
     return Problem(
         likelihood, torch.cat(rows), torch.cat(fs), torch.cat(ys), theta, prior_vector(posterior), posterior.mean
     )
+
+
+def problems_of(posteriors: Sequence[WeightPosterior], batches: Sequence[Batches]) -> Problem:
+    """Linear models of networks of one outline, each at its own data in tensors of one form, side by side."""
+    pairs = [list(zip(*each, strict=True)) for each in batches]
+    likelihood = posteriors[0].likelihood
+    f, j = side_by_side([posterior.network for posterior in posteriors], [cat(x) for x, _ in pairs])
+    likelihood.check_outputs(f.shape[-1])
+    f = f.double()
+    ys = [likelihood.prepare(torch.cat(y), own) for (_, y), own in zip(pairs, f, strict=True)]
+    for posterior in posteriors:
+        check_number(posterior, f.shape[1])
+    vectors = [
+        (posterior.network.vector().double(), prior_vector(posterior), posterior.mean) for posterior in posteriors
+    ]
+    theta, d, start = (torch.stack(each) for each in zip(*vectors, strict=True))
+    return Problem(likelihood, j.double().flatten(1, 2), f, torch.stack(ys), theta, d, start)
 
 
 def check_number(posterior: WeightPosterior, found: int) -> None:

@@ -6,17 +6,7 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from linlap.curvature import (
-    Curvature,
-    Diagonal,
-    DiagonalCurvature,
-    Full,
-    FullCurvature,
-    LowRank,
-    LowRankCurvature,
-    Structure,
-    Totals,
-)
+from linlap.curvature import Diagonal, Full, Totals, diagonal_of_rows, full_of_rows
 from linlap.data import Batches
 from linlap.posteriors import WeightPosterior
 from linlap.refine.spaces import Space, root_of
@@ -34,20 +24,11 @@ def posteriors_of(group: Stored, space: Space, mean: Tensor, blocks: Tensor, dia
     found = []
     for index, posterior in enumerate(group.posteriors):
         totals = Totals(posterior.curvature.totals.count, float(fit[index]))
-        structure, curvature = _kept(posterior, totals, rows[index], diagonal)
+        of_rows = diagonal_of_rows if diagonal else full_of_rows
+        curvature = of_rows(posterior.network.shapes, totals, rows[index])
+        structure = Diagonal() if diagonal else Full()
         found.append(replace(posterior, structure=structure, curvature=curvature, shift=shift[index]))
     return found
-
-
-def _kept(posterior: WeightPosterior, totals: Totals, rows: Tensor, diagonal: bool) -> tuple[Structure, Curvature]:
-    """Σ of the squares of rows `[N·C, P]`; few rows are kept as they are, as directions."""
-    shapes = posterior.network.shapes
-    if diagonal:
-        pieces = rows.square().sum(0).split([shape.numel() for shape in shapes.values()])
-        return Diagonal(), DiagonalCurvature(shapes, totals, dict(zip(shapes, pieces, strict=True)))
-    if 2 * len(rows) <= rows.shape[1]:
-        return LowRank(len(rows)), LowRankCurvature(shapes, totals, rows.mT)
-    return Full(), FullCurvature(shapes, totals, rows.mT @ rows)
 
 
 def laplace_at(

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tqdm.auto import tqdm
 
-from linlap.data import as_batches
+from linlap.data import TensorBatches, as_batches
+from linlap.errors import LinlapError
 from linlap.network.memory import available
+from linlap.network.stack import batches_of, form, outline
 from linlap.posteriors import WeightPosterior
-from linlap.refine.problem import Problem, bytes_of, problem_of
+from linlap.refine.base import named
+from linlap.refine.problem import Problem, bytes_of, problem_of, problems_of
 
 _BATCH = 256
 _MOST = 64
 """Problems side by side; more bring no speed, and progress is seen only between groups."""
 
 
+Pair = tuple[WeightPosterior, Any]
+
+
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """Posteriors, and their problems side by side; a single one without an axis for it."""
+    """Posteriors with their data, and their problems side by side; a single one without an axis for it."""
 
     posteriors: list[WeightPosterior]
+    data: list[Any]
     problem: Problem
+
+
+Climb = Callable[[Stored], list[WeightPosterior]]
 
 
 def is_small(posterior: WeightPosterior, data: Any) -> bool:
@@ -36,31 +46,54 @@ def is_small(posterior: WeightPosterior, data: Any) -> bool:
     return 4 * bytes_of(posterior, max(1, network.outputs_per_input)) <= available(network.device) // 4
 
 
-def groups(pairs: Sequence[tuple[WeightPosterior, Any]], progress: bool) -> Iterator[Stored]:
-    """Neighbours of one size and likelihood together, as many as a quarter of the free memory holds."""
-    bar = tqdm(pairs, "linearising", leave=False, delay=1.0, disable=not progress or len(pairs) == 1)
-    kept: list[tuple[WeightPosterior, Problem]] = []
-    for posterior, data in bar:
-        problem = problem_of(posterior, as_batches(data, _BATCH, posterior.network.device))
-        if kept and not (_alike(kept[0][1], problem) and _fits(problem, len(kept) + 1)):
-            yield _together(kept)
-            kept = []
-        kept.append((posterior, problem))
-    if kept:
-        yield _together(kept)
+def refined(
+    pairs: Sequence[Pair], climb: Climb, stream: Callable[[Pair], WeightPosterior] | None, progress: bool
+) -> list[WeightPosterior]:
+    """Each posterior refined: those that are alike together, and by `stream`, if given, those that are not small."""
+    many = len(pairs)
+    small = [stream is None or is_small(*pair) for pair in pairs]
+    keys = [_key(*pair) if fits else None for pair, fits in zip(pairs, small, strict=True)]
+
+    def alone(place: int) -> WeightPosterior:
+        with named(place, many):
+            pair = pairs[place]
+            return climb(_stored([pair]))[0] if stream is None or small[place] else stream(pair)
+
+    found: dict[int, WeightPosterior] = {}
+    with tqdm(total=many, desc="refining", leave=False, delay=1.0, disable=not progress or many == 1) as bar:
+        for places in batches_of(keys, lambda place: _most(*pairs[place])):
+            done = _together([pairs[place] for place in places], climb) if len(places) > 1 else None
+            found |= zip(places, done or [alone(place) for place in places], strict=True)
+            bar.update(len(places))
+    return [found[place] for place in range(many)]
 
 
-def _alike(one: Problem, other: Problem) -> bool:
-    same = one.J.shape == other.J.shape and one.f.shape == other.f.shape and one.y.shape == other.y.shape
-    return same and one.likelihood == other.likelihood and one.J.device == other.J.device
+def _together(pairs: list[Pair], climb: Climb) -> list[WeightPosterior] | None:
+    """None where something is wrong: one by one it will be seen with which."""
+    try:
+        return climb(_stored(pairs))
+    except LinlapError:
+        return None
 
 
-def _fits(problem: Problem, count: int) -> bool:
-    small = min(problem.size, problem.rows)
-    each = 8 * (3 * problem.J.numel() + 4 * small**2)
-    return count <= _MOST and count * each <= available(problem.J.device) // 4 + count * 8 * problem.J.numel()
+def _stored(pairs: list[Pair]) -> Stored:
+    posteriors = [posterior for posterior, _ in pairs]
+    batches = [as_batches(data, _BATCH, posterior.network.device) for posterior, data in pairs]
+    problem = problem_of(posteriors[0], batches[0]) if len(pairs) == 1 else problems_of(posteriors, batches)
+    return Stored(posteriors, [data for _, data in pairs], problem)
 
 
-def _together(kept: list[tuple[WeightPosterior, Problem]]) -> Stored:
-    posteriors, problems = [posterior for posterior, _ in kept], [problem for _, problem in kept]
-    return Stored(posteriors, problems[0] if len(kept) == 1 else Problem.stack(problems))
+def _key(posterior: WeightPosterior, data: Any) -> Hashable | None:
+    """What posteriors that can be refined side by side have in common; None for one that cannot."""
+    source = as_batches(data, _BATCH, posterior.network.device).source
+    if not isinstance(source, TensorBatches):
+        return None
+    return outline(posterior.network), posterior.structure, form(source.x), form(source.y), posterior.likelihood
+
+
+def _most(posterior: WeightPosterior, data: Any) -> int:
+    """How many posteriors like this one to take at a time, by the free memory."""
+    is_small(posterior, data)  # which makes the number of outputs known
+    rows, size = posterior.curvature.totals.count * posterior.network.outputs_per_input, posterior.network.size
+    each = 8 * (4 * rows * size + 4 * min(rows, size) ** 2)
+    return min(_MOST, available(posterior.network.device) // 4 // each)
