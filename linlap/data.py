@@ -53,7 +53,8 @@ def as_batches(data: Any, batch_size: int, device: torch.device) -> Batches:
         return Batches(data, device, _length(data))
     if isinstance(data, Dataset):
         # A loader draws a number whether it shuffles or not; not from torch's own generator.
-        return Batches(DataLoader(data, batch_size=batch_size, generator=torch.Generator()), device, None)
+        generator = torch.Generator(torch.get_default_device())
+        return Batches(DataLoader(data, batch_size=batch_size, generator=generator), device, None)
     if isinstance(data, Iterable) and not isinstance(data, Tensor | Mapping | str | np.ndarray):
         if iter(data) is data:
             raise InputError(
@@ -110,7 +111,7 @@ def _is_pair_of_batches(data: tuple[Any, Any]) -> bool:
 
 def _as_tensors(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return torch.as_tensor(value)
+        return torch.as_tensor(value, device="cpu")
     if isinstance(value, tuple | list):
         return tuple(_as_tensors(part) for part in value)
     if isinstance(value, Mapping):

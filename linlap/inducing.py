@@ -41,7 +41,7 @@ class Everything(Inducing):
         return None
 
     def scores(self) -> Scores:
-        return lambda likelihood, f: torch.zeros(len(f), dtype=torch.float64)
+        return lambda likelihood, f: torch.zeros(len(f), dtype=torch.float64, device="cpu")
 
 
 @dataclass(frozen=True)

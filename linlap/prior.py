@@ -35,7 +35,7 @@ class Prior:
         for value in given:
             _check_positive(value, "prior precision")
         _check_positive(self.temperature, "temperature")
-        if torch.as_tensor(self.temperature).numel() != 1:
+        if torch.as_tensor(self.temperature, device="cpu").numel() != 1:
             raise InputError(f"the temperature is {self.temperature!r}; pass one number for the whole posterior.")
         if isinstance(self.precision, Mapping):
             object.__setattr__(self, "precision", {name: _copied(value) for name, value in self.precision.items()})
@@ -117,7 +117,7 @@ def _fits(key: str, name: str) -> bool:
 def _copied(value: Any) -> Any:
     """A number as a float; of a tensor a copy, with the same derivative whatever mode this is in; arrays as tensors."""
     if not isinstance(value, Tensor):
-        value = torch.as_tensor(value, dtype=torch.float64)
+        value = torch.as_tensor(value, dtype=torch.float64, device="cpu")
         return value.clone() if value.ndim else float(value)
     with torch.inference_mode(False), torch.enable_grad():
         return value.clone()
@@ -129,7 +129,7 @@ def _as_tensor(value: float | Tensor, device: torch.device) -> Tensor:
 
 def _check_positive(value: float | Tensor, what: str) -> None:
     try:
-        tensor = torch.as_tensor(value, dtype=torch.float64)
+        tensor = torch.as_tensor(value, dtype=torch.float64, device="cpu")
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(f"the {what} is {value!r}; pass a positive number or a tensor of them.") from error
     if tensor.numel() == 0 or not (torch.isfinite(tensor).all() and (tensor > 0).all()):

@@ -91,7 +91,7 @@ class LowRank(Structure):
         # Ritz values of as many steps as directions are still moving at the small end; half as many more settle them.
         steps = min(size, self.steps or self.rank + self.rank // 2 + 8)
         generator = torch.Generator().manual_seed(0)
-        start = torch.randn(size, generator=generator, dtype=torch.float64).to(like.device)
+        start = torch.randn(size, generator=generator, dtype=torch.float64, device="cpu").to(like.device)
         goal = f"low-rank curvature, {steps} passes"
         values, vectors = lanczos(lambda v: sweep.product(v.to(like.dtype), goal).double(), start, steps)
         kept = min(self.rank, len(values))

@@ -64,7 +64,7 @@ class _Watched:
 
     batches: Batches
     posterior: WeightPosterior
-    squares: Tensor = field(default_factory=lambda: torch.zeros(0))
+    squares: Tensor = field(default_factory=lambda: torch.zeros(0, device="cpu"))
 
     def __iter__(self) -> Iterator[tuple[Inputs, Tensor]]:
         self.squares = torch.zeros((), dtype=torch.float64, device=self.posterior.network.device)

@@ -72,9 +72,9 @@ def unpaired(values: Tensor, r: int, diagonal: bool) -> Tensor:
 @cache
 def _places(r: int) -> Tensor:
     """For each entry of a matrix the number of its pair, `[r·r]`."""
-    rows, columns = torch.triu_indices(r, r)
-    places = torch.empty(r, r, dtype=torch.long)
-    places[rows, columns] = places[columns, rows] = torch.arange(len(rows))
+    rows, columns = torch.triu_indices(r, r, device="cpu")
+    places = torch.empty(r, r, dtype=torch.long, device="cpu")
+    places[rows, columns] = places[columns, rows] = torch.arange(len(rows), device="cpu")
     return places.flatten()
 
 

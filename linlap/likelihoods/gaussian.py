@@ -25,7 +25,9 @@ class Gaussian(Likelihood):
 
     def __post_init__(self) -> None:
         try:
-            noise = self.noise if isinstance(self.noise, Tensor) else torch.as_tensor(np.asarray(self.noise))
+            noise: Any = self.noise
+            if not isinstance(noise, Tensor):
+                noise = torch.as_tensor(np.asarray(noise), device="cpu")
         except (TypeError, ValueError, RuntimeError) as error:
             raise InputError(f"noise={self.noise!r} is not a number; pass a standard deviation > 0.") from error
         if noise.ndim > 1 or noise.numel() == 0 or noise.is_complex() or noise.dtype == torch.bool:
@@ -44,7 +46,7 @@ class Gaussian(Likelihood):
         return hash(self._key())
 
     def _key(self) -> tuple[float, ...]:
-        return tuple(torch.as_tensor(self.noise, dtype=torch.float64).detach().reshape(-1).tolist())
+        return tuple(torch.as_tensor(self.noise, dtype=torch.float64, device="cpu").detach().reshape(-1).tolist())
 
     def scale(self, f: Tensor) -> Tensor:
         """The noise for each output `[C]`, like f."""
@@ -52,7 +54,7 @@ class Gaussian(Likelihood):
         return noise.expand(f.shape[-1])
 
     def check_outputs(self, outputs: int) -> None:
-        count = torch.as_tensor(self.noise).numel()
+        count = torch.as_tensor(self.noise, device="cpu").numel()
         if outputs < 1 or count not in (1, outputs):
             raise InputError(f"{count} noise levels for {outputs} outputs; pass one number, or one for each output.")
 

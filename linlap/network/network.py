@@ -276,7 +276,8 @@ class Network:
 
     def _examine(self, x: Inputs) -> None:
         # The first one comes again at the end, so that sorting them moves rows even where the data are in order.
-        picks = torch.linspace(0, count(x) - 1, min(count(x), 4)).long().tolist()
+        last, steps = count(x) - 1, min(count(x), 4) - 1
+        picks = [last * k // max(1, steps) for k in range(steps + 1)]
         few = map_tensors(x, lambda t: t[[*picks, 0]])
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             with torch.no_grad():

@@ -111,7 +111,7 @@ class FunctionPosterior:
 
     @property
     def temperature(self) -> Tensor:
-        return torch.as_tensor(self.prior.temperature, dtype=torch.float64).to(self.network.device)
+        return torch.as_tensor(self.prior.temperature, dtype=torch.float64, device=self.network.device)
 
     def with_prior(self, prior: Prior | float) -> FunctionPosterior:
         """The posterior under another prior: no pass over the data; kernels known by group of parameters are reused.

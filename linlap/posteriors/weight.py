@@ -66,7 +66,7 @@ class WeightPosterior:
 
     @property
     def temperature(self) -> Tensor:
-        return torch.as_tensor(self.prior.temperature, dtype=torch.float64).to(self.network.device)
+        return torch.as_tensor(self.prior.temperature, dtype=torch.float64, device=self.network.device)
 
     def with_prior(self, prior: Prior | float) -> WeightPosterior:
         """The posterior under another prior: no pass over the data, no decomposition made twice.

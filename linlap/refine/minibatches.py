@@ -38,7 +38,7 @@ class Minibatches:
     def _of_tensors(self, tensors: TensorBatches, batches: Batches, step: int) -> Iterator[Batch]:
         while True:
             epoch, index = divmod(step, len(tensors))
-            order = torch.randperm(count(tensors.x), generator=self._generator(epoch))
+            order = torch.randperm(count(tensors.x), generator=self._generator(epoch), device="cpu")
             for start in range(index * self.size, count(tensors.x), self.size):
                 yield from Batches([_rows(tensors, order[start : start + self.size])], self.device, 1)
                 step += 1
