@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from linlap.checks import is_whole
 from linlap.errors import InputError
 from linlap.network.inputs import check_form, count, map_tensors, take
 from linlap.types import Inputs
@@ -43,7 +44,7 @@ class Batches:
 
 def as_batches(data: Any, batch_size: int, device: torch.device) -> Batches:
     """Any accepted form of data as re-iterable batches."""
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+    if not is_whole(batch_size):
         raise InputError(f"batch_size={batch_size!r}; pass a positive number of inputs, for instance 256.")
     if isinstance(data, tuple) and len(data) == 2 and not _is_pair_of_batches(data):
         x, y = _as_tensors(data[0]), _as_tensors(data[1])
@@ -75,7 +76,8 @@ class TensorBatches:
 
     def __post_init__(self) -> None:
         if not isinstance(self.x, Tensor | tuple | Mapping) or not isinstance(self.y, Tensor):
-            raise InputError(f"data=(X, y) must hold tensors or arrays; pass {_FORMS}.")
+            found = f"{type(self.x).__name__} and {type(self.y).__name__}"
+            raise InputError(f"data=(X, y) hold {found}; they must be tensors or arrays: pass {_FORMS}.")
         check_form(self.x)
         n, targets = count(self.x), len(self.y) if self.y.ndim else 0
         if n != targets:
@@ -106,7 +108,8 @@ def split_batch(batch: Any) -> tuple[Inputs, Any]:
 
 
 def _is_pair_of_batches(data: tuple[Any, Any]) -> bool:
-    return all(isinstance(part, tuple | list) and len(part) == 2 for part in data)
+    dicts = all(isinstance(part, Mapping) and "labels" in part for part in data)
+    return dicts or all(isinstance(part, tuple | list) and len(part) == 2 for part in data)
 
 
 def _as_tensors(value: Any) -> Any:

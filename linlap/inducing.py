@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from linlap.checks import check_seed, is_whole
 from linlap.errors import InputError
 from linlap.likelihoods import Likelihood
 from linlap.network.inputs import check_form, check_numbers, count
@@ -53,7 +54,7 @@ class Subset(Inducing):
 
     def __post_init__(self) -> None:
         _check_size(self)
-        _check_seed(self.seed)
+        check_seed(self.seed)
 
     @property
     def wanted(self) -> int | None:
@@ -91,7 +92,7 @@ class Sparse(Inducing):
     def __post_init__(self) -> None:
         if (self.size is None) == (self.inputs is None):
             raise InputError("Sparse needs a number of inducing inputs, as Sparse(512), or inputs: Sparse(inputs=Z).")
-        _check_seed(self.seed)
+        check_seed(self.seed)
         if self.inputs is None:
             _check_size(self)
         else:
@@ -119,12 +120,7 @@ def _at_random(seed: int) -> Scores:
 
 
 def _check_size(choice: Any) -> None:
-    if isinstance(choice.size, bool) or not isinstance(choice.size, int) or choice.size < 1:
+    if not is_whole(choice.size):
         raise InputError(
             f"{type(choice).__name__}({choice.size!r}); pass a positive number of inputs, for instance 200."
         )
-
-
-def _check_seed(seed: Any) -> None:
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise InputError(f"seed={seed!r}; pass a whole number ≥ 0.")

@@ -11,6 +11,7 @@ import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,8 @@ def _pack(value: Any, tensors: dict[str, Tensor], key: str) -> Any:
         return {"class": _NAMES[type(value)], "fields": parts}
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, Integral):  # numpy's
+        return int(value)
     raise InputError(f"cannot save {value!r} of type {type(value).__name__}: only values of this library can be saved.")
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch import distributions as td
 
+from linlap.checks import check_generator, is_whole
 from linlap.errors import InputError
 from linlap.integrators import Integrator, Moments, default_for, moments_of_samples
 from linlap.likelihoods import Likelihood
@@ -83,9 +84,8 @@ class BNN:
 
     def __post_init__(self) -> None:
         _check_posterior(self.posterior, "sample")
-        if self.generator is not None and not isinstance(self.generator, torch.Generator):
-            raise InputError(f"generator={self.generator!r}; pass torch.Generator().manual_seed(…).")
-        if isinstance(self.samples, bool) or not isinstance(self.samples, int) or self.samples < 1:
+        check_generator(self.generator)
+        if not is_whole(self.samples):
             raise InputError(f"samples={self.samples!r}; pass a positive number of weight samples, for instance 100.")
 
     def outputs(self, x: Inputs) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from linlap import tree
+from linlap.checks import is_whole
 from linlap.curvature import Totals
 from linlap.data import Batches
 from linlap.distributed import sum_over_processes
@@ -44,7 +45,7 @@ class DataSweep:
         dense: bool = False,
         progress: bool = True,
     ) -> None:
-        if seeds is not None and (isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1):
+        if seeds is not None and not is_whole(seeds):
             raise InputError(f"seeds={seeds!r}; pass a positive number of random seeds, or None for the exact ones.")
         self._network, self._batches, self._likelihood = network, batches, likelihood
         self._seeds, self._dense, self._progress = seeds, dense, progress

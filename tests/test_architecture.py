@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 CHECKED_FOLDERS = ("linlap", "tests", "benchmarks", "experiments")
 LAYERS = (  # lowest first: a module imports from its own line and from those above it, never from below
-    ("types", "errors", "tree", "seeds"),
+    ("types", "errors", "tree", "seeds", "checks"),
     ("linalg",),
     ("jacobian",),
     ("layers",),

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from linlap import tree
+from linlap.checks import is_whole
 from linlap.curvature.base import Curvature, Shapes, Structure, Sweep, Totals, blend
 from linlap.errors import InputError
 from linlap.jacobian import DenseBlock, Jacobian, LookupBlock, OuterBlock, ParameterBlock
@@ -212,6 +213,10 @@ class Kron(Structure):
             raise InputError(f"damping={self.damping!r}; pass 'none' (exact prior) or 'sqrt' (Ritter et al.).")
         if self.sharing not in ("expand", "reduce", "sum"):
             raise InputError(f"sharing={self.sharing!r}; pass 'expand', 'reduce' or 'sum'.")
+        if not isinstance(self.corrected, bool):
+            raise InputError(f"corrected={self.corrected!r}; pass True or False.")
+        if not is_whole(self.dense_limit, 0):
+            raise InputError(f"dense_limit={self.dense_limit!r}; pass a whole number ≥ 0 of entries.")
         if self.corrected and self.damping != "none":
             raise InputError(
                 "corrected=True with damping='sqrt': corrected eigenvalues have no factors to dampen; choose one."

@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from linlap.checks import is_whole
 from linlap.curvature.base import Curvature, Shapes, Structure, Sweep, Totals, numel
 from linlap.errors import InputError
 from linlap.linalg import BlockDiagonal, lanczos, safe_eigh
@@ -79,9 +80,9 @@ class LowRank(Structure):
     steps: int | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 1:
+        if not is_whole(self.rank):
             raise InputError(f"rank={self.rank!r}; pass a positive number of directions to keep, for instance 20.")
-        if self.steps is not None and (isinstance(self.steps, bool) or not isinstance(self.steps, int)):
+        if self.steps is not None and not is_whole(self.steps):
             raise InputError(f"steps={self.steps!r}; pass a whole number of Lanczos steps, or None.")
         if self.steps is not None and self.steps < self.rank:
             raise InputError(f"steps={self.steps} is less than rank={self.rank}; take at least as many, or None.")

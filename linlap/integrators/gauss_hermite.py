@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch import distributions as td
 
+from linlap.checks import is_whole
 from linlap.errors import InputError
 from linlap.integrators.base import Integrator
 from linlap.integrators.moments import Moments, moments_of_samples
@@ -33,7 +34,7 @@ class GaussHermite(Integrator):
     points: int = 32
 
     def __post_init__(self) -> None:
-        if isinstance(self.points, bool) or not isinstance(self.points, int) or not 1 <= self.points <= 256:
+        if not is_whole(self.points) or self.points > 256:
             raise InputError(f"GaussHermite(points={self.points!r}); pass a whole number from 1 to 256.")
 
     @classmethod

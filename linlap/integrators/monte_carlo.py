@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch import distributions as td
 
+from linlap.checks import check_generator, is_whole
 from linlap.errors import InputError
 from linlap.integrators.base import Integrator
 from linlap.integrators.moments import Moments, moments_of_samples
@@ -31,10 +32,9 @@ class MonteCarlo(Integrator):
     generator: torch.Generator | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.samples, bool) or not isinstance(self.samples, int) or self.samples < 1:
+        if not is_whole(self.samples):
             raise InputError(f"MonteCarlo(samples={self.samples!r}); pass a whole number ≥ 1.")
-        if self.generator is not None and not isinstance(self.generator, torch.Generator):
-            raise InputError(f"generator={self.generator!r}; pass torch.Generator().manual_seed(…).")
+        check_generator(self.generator)
 
     @classmethod
     def supports(cls, likelihood: Likelihood, outputs: int | None = None) -> bool:

@@ -21,6 +21,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import CheckpointFunction
 
+from linlap.checks import is_whole
 from linlap.errors import InputError, LinlapWarning, NotFiniteError
 from linlap.jacobian import Jacobian
 from linlap.layers import Rule
@@ -233,6 +234,8 @@ class Network:
         memory: int | None = None,
     ) -> int:
         """How many inputs to take at a time under a budget of bytes."""
+        if memory is not None and not is_whole(memory):
+            raise InputError(f"memory={memory!r}; pass a whole number of bytes, for instance 2**30, or None.")
         each = self.bytes_per_input(x, seeds, dense, diagonal)
         budget = default_budget(self.device) if memory is None else memory
         if each > budget:

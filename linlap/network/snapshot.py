@@ -111,7 +111,8 @@ def choose(model: nn.Module, parameters: str | Iterable[str] | None) -> list[str
     given = list(parameters) if isinstance(parameters, Iterable) else [parameters]
     if not all(isinstance(part, str) for part in given):
         raise InputError(
-            f"parameters={parameters!r}; pass None for all, 'last', or names, module names or patterns as strings."
+            f"parameters holds a {next(type(part).__name__ for part in given if not isinstance(part, str))}; pass None "
+            "for all, 'last', or names, module names or patterns as strings."
         )
     chosen = _matching(aliases, given)
     return [name for name in trainable if name in chosen]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from linlap import tree
+from linlap.checks import check_seed
 from linlap.curvature import Totals
 from linlap.data import as_batches
 from linlap.errors import InputError, LinlapWarning
@@ -268,6 +269,7 @@ class FunctionPosterior:
         calls: what Thompson sampling needs.
         """
         check_count(k)
+        check_seed(seed)
         self.network.prepare(x)
         deviations = self._deviations(k, seed) * self.temperature.sqrt().to(self.network.dtype)
         done = []
@@ -285,7 +287,7 @@ class FunctionPosterior:
         network, g = self.network, self.points.groups
         size = 3 * g * k * network.size * torch.finfo(network.dtype).bits // 8
         require(size, network.device, f"{k} functions of {g} × {network.size} weights", "Pass a smaller k.")
-        generator = torch.Generator(network.device).manual_seed(seed)
+        generator = torch.Generator(network.device).manual_seed(int(seed))
         drawn: list[Tensor] = []
         noise: list[Tensor] = []
         for _ in range(k):  # one after the other, so that how many are asked for does not change which they are

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from linlap.checks import check_generator, check_seed, is_whole
 from linlap.curvature import Curvature, Structure
 from linlap.errors import InputError
 from linlap.jacobian import covariance, family, whitened
@@ -169,6 +170,7 @@ class WeightPosterior:
     def sample(self, k: int, generator: torch.Generator | None = None) -> Params:
         """k weight vectors, by parameter name, each `[k, *shape]`."""
         check_count(k)
+        check_generator(generator)
         noise = torch.randn(k, self.network.size, generator=generator, dtype=torch.float64, device=self.network.device)
         return self._named(self._deviations(noise) + self.mean)
 
@@ -179,6 +181,7 @@ class WeightPosterior:
         calls: what Thompson sampling needs.
         """
         check_count(k)
+        check_seed(seed)
         network = self.network
         network.prepare(x)
         size = self._item * k * network.size
@@ -197,7 +200,7 @@ class WeightPosterior:
     def _numbered_noise(self, k: int, seed: int) -> Iterator[Tensor]:
         # Row by row, so that how many functions are asked for does not change which they are.
         device = self.network.device
-        generator = torch.Generator(device).manual_seed(seed)
+        generator = torch.Generator(device).manual_seed(int(seed))
         for _ in range(k):
             yield torch.randn(1, self.network.size, generator=generator, dtype=torch.float64, device=device)
 
@@ -234,7 +237,7 @@ class WeightPosterior:
 
 
 def check_count(k: Any) -> None:
-    if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+    if not is_whole(k):
         raise InputError(f"k={k!r}; pass a positive number of samples, for instance 10.")
 
 

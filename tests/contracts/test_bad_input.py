@@ -95,7 +95,7 @@ class Fewer:
         (lambda: "train.csv", "data is a str; pass"),
         (lambda: 3, "data is a int; pass"),
         (lambda: (X, Y[:4]), "6 inputs but y 4 targets"),
-        (lambda: (X, None), "tensors or arrays"),
+        (lambda: (X, None), "Tensor and NoneType; they must be tensors or arrays"),
         (lambda: (X, Y.tolist()), "tensors or arrays"),
         (lambda: (X, torch.tensor(1)), "6 inputs but y 0 targets"),
         (lambda: (None, Y), "tensors or arrays"),
@@ -432,6 +432,33 @@ def test_predictives_of_other_things() -> None:
         fit(structure=ll.LowRank(2), seeds=3)
     with pytest.raises(ll.InputError, match="steps="):
         ll.LowRank(3, steps=5.5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda posterior: posterior.sample(2, generator=3),
+        lambda posterior: posterior.sample_functions(X, 2, seed="a"),
+        lambda posterior: posterior.latent(X, memory="1GB"),
+        lambda posterior: posterior.latent(X, memory=0),
+        lambda posterior: ll.Kron(dense_limit=-1),
+        lambda posterior: ll.Kron(dense_limit="all"),  # type: ignore[arg-type]
+        lambda posterior: ll.Kron(corrected="yes"),  # type: ignore[arg-type]
+    ],
+)
+def test_options_that_cannot_be(call: Callable[[Any], Any]) -> None:
+    with pytest.raises(ll.InputError, match="generator=3|seed='a'|memory=|dense_limit=|corrected="):
+        call(fit(prior=1.0))
+
+
+def test_whole_numbers_of_numpy(tmp_path: Path) -> None:
+    two = np.int64(2)
+    model = model_of()
+    process = ll.gaussian_process(model, (X, Y), ll.Categorical(), ll.Subset(two, seed=two), progress=False)
+    ll.save(process, tmp_path / "process")
+    close(ll.load(tmp_path / "process", model).latent(X).cov, process.latent(X).cov)
+    low = fit(structure=ll.LowRank(two), prior=1.0, batch_size=two)
+    assert ll.BNN(low, two)(X).probs.shape == low.sample_functions(X, two, seed=two)[0].shape
 
 
 def test_saving_where_it_cannot_be(tmp_path: Path) -> None:

@@ -164,6 +164,7 @@ FORMS: dict[str, Callable[[Truth], Any]] = {
     "shuffled loader": lambda t: DataLoader(TensorDataset(t.x, t.y), batch_size=3, shuffle=True),
     "list": lambda t: [(t.x[:6], t.y[:6]), [t.x[6:], t.y[6:]]],
     "pair of batches": lambda t: ((t.x[:6], t.y[:6]), (t.x[6:], t.y[6:])),
+    "pair of dicts": lambda t: ({"input": t.x[:6], "labels": t.y[:6]}, {"input": t.x[6:], "labels": t.y[6:]}),
     "re-iterable": Again,
     "reversed": lambda t: (t.x.flip(0), t.y.flip(0)),
 }

@@ -1,0 +1,25 @@
+"""Checks of arguments that many places share."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import torch
+
+from linlap.errors import InputError
+
+
+def is_whole(value: Any, least: int = 1) -> bool:
+    """Whether it is a whole number, of Python or numpy, and no smaller than `least`."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def check_seed(seed: Any) -> None:
+    if not is_whole(seed, 0):
+        raise InputError(f"seed={seed!r}; pass a whole number ≥ 0.")
+
+
+def check_generator(generator: Any) -> None:
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise InputError(f"generator={generator!r}; pass torch.Generator().manual_seed(…), or None.")
