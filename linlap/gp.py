@@ -109,7 +109,7 @@ def _sparse(
     _require_kernel(points)
     groups = prior.groups(network.shapes, network.device)
     with torch.inference_mode(False), torch.no_grad():
-        root = cholesky(points.gram(groups), "kernel of the inducing inputs", progress)
+        root = cholesky(points.gram(groups), "kernel of the inducing inputs", progress, network.dtype)
         seen, totals = projected(points, groups, root, batches, likelihood)
     projection = Projection(prior, root, seen)
     return FunctionPosterior(network, likelihood, inducing, points, prior, totals, 1.0, projection).prepare()

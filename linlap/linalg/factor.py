@@ -25,17 +25,30 @@ def _require_finite(matrix: Tensor, what: str) -> None:
         raise NotFiniteError(f"the {what} of shape {tuple(matrix.shape)} has NaN or infinite entries.")
 
 
-def safe_cholesky(matrix: Tensor, what: str = "matrix") -> Tensor:
-    """Lower Cholesky factor; a matrix that needs it gets the least jitter of a ladder, and a warning says how much."""
+def safe_cholesky(
+    matrix: Tensor, what: str = "matrix", *, digits: torch.dtype | None = None, scale: Tensor | None = None
+) -> Tensor:
+    """Lower Cholesky factors of `[..., p, p]`; one that needs it gets the least jitter of a ladder, and a warning says
+    how much.
+
+    `digits` is what the matrix was computed in, where that is less than its dtype: pivots that are rounding of its
+    `scale` `[...]`, by default the mean of its diagonal, are then taken as zero.
+    """
     _require_finite(matrix, what)
-    scale = matrix.diagonal(dim1=-2, dim2=-1).abs().mean().clamp_min(torch.finfo(matrix.dtype).tiny)
+    if scale is None:
+        scale = scale_of(matrix)
+    floor = 0.0 if digits in (None, matrix.dtype) else 4 * torch.finfo(digits).eps * scale
+    wanting, added = torch.ones_like(scale, dtype=torch.bool), torch.zeros_like(scale)
     for step in _LADDER:
-        shift = (step * scale).expand(matrix.shape[:-1]).diag_embed() if step else None
-        factor, info = torch.linalg.cholesky_ex(matrix if shift is None else matrix + shift)
-        if not info.any():
+        added = torch.where(wanting, step * scale, added)
+        shifted = matrix + added.unsqueeze(-1).expand(matrix.shape[:-1]).diag_embed() if step else matrix
+        factor, info = torch.linalg.cholesky_ex(shifted)
+        pivots = factor.detach().diagonal(dim1=-2, dim2=-1).square().amin(-1)
+        wanting = (info != 0) | (pivots <= floor)
+        if not wanting.any():
             if step:
                 warnings.warn(
-                    f"the {what} was singular; added {step * float(scale):.3g} to its diagonal",
+                    f"the {what} was singular; added {float(added.max()):.3g} to its diagonal",
                     LinlapWarning,
                     stacklevel=2,
                 )
@@ -44,6 +57,12 @@ def safe_cholesky(matrix: Tensor, what: str = "matrix") -> Tensor:
         f"the {what} of shape {tuple(matrix.shape)} is not positive definite, even with {_LADDER[-1]:g} of its "
         "mean diagonal added. Use float64, a larger prior precision, or fewer duplicated inputs."
     )
+
+
+def scale_of(matrix: Tensor) -> Tensor:
+    """The mean of the diagonal of each of `[..., p, p]`, never zero."""
+    diagonal = matrix.detach().diagonal(dim1=-2, dim2=-1)
+    return diagonal.abs().mean(-1).clamp_min(torch.finfo(matrix.dtype).tiny)
 
 
 def safe_eigh(matrix: Tensor, what: str = "matrix", rank: int | None = None) -> tuple[Tensor, Tensor]:

@@ -7,19 +7,24 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from linlap.linalg.factor import safe_cholesky
+from linlap.linalg.factor import safe_cholesky, scale_of
 
 LARGE = 4096
 """Rows from which a factor is made so."""
 _PANEL = 1024
 
 
-def cholesky_in_place(matrix: Tensor, what: str = "matrix", step: Callable[[float], object] | None = None) -> Tensor:
+def cholesky_in_place(
+    matrix: Tensor,
+    what: str = "matrix",
+    step: Callable[[float], object] | None = None,
+    digits: torch.dtype | None = None,
+) -> Tensor:
     """Lower factor of `[d, d]`, written over the matrix; `step` is told the share of the work as it is done."""
-    d = len(matrix)
+    d, scale = len(matrix), scale_of(matrix)
     for start in range(0, d, _PANEL):
         stop = min(start + _PANEL, d)
-        corner = safe_cholesky(matrix[start:stop, start:stop], what)
+        corner = safe_cholesky(matrix[start:stop, start:stop], what, digits=digits, scale=scale)
         matrix[start:stop, start:stop] = corner
         matrix[start:stop, stop:] = 0
         if stop < d:

@@ -97,12 +97,12 @@ def log_det(factor: Tensor) -> Tensor:
     return 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum()
 
 
-def cholesky(matrix: Tensor, what: str, progress: bool = True) -> Tensor:
-    """Lower factors of `[G, m, m]`; large ones are written over the matrix."""
+def cholesky(matrix: Tensor, what: str, progress: bool = True, digits: torch.dtype | None = None) -> Tensor:
+    """Lower factors of `[G, m, m]`, computed in `digits`; large ones are written over the matrix."""
     if matrix.requires_grad or matrix.shape[-1] < LARGE:
-        return safe_cholesky(matrix, what)
+        return safe_cholesky(matrix, what, digits=digits)
     bar = tqdm(total=len(matrix), desc=f"factor of the {what}", leave=False, disable=not progress, bar_format=SHARE)
     with bar:
         for group in matrix:
-            cholesky_in_place(group, what, bar.update)
+            cholesky_in_place(group, what, bar.update, digits)
     return matrix

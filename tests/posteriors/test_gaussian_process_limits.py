@@ -81,6 +81,26 @@ def test_duplicates_get_jitter_and_its_size_is_said(outputs: str) -> None:
     close(twice.latent(x).cov, once.latent(x).cov, 1e-6)
 
 
+@pytest.mark.parametrize("outputs", ["independent", "coupled"])
+@pytest.mark.parametrize("large", [False, True])
+def test_duplicates_in_float32_are_no_information(outputs: Any, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their kernel, rounded to seven digits, may pass for positive definite: its smallest pivots are rounding."""
+    if large:
+        monkeypatch.setattr("linlap.posteriors.conditioning.LARGE", 8)
+        monkeypatch.setattr("linlap.linalg.large._PANEL", 4)
+    for seed in range(5):
+        Z, x, y = noise(5, 3, seed=seed).float(), noise(30, 3, seed=-seed - 1).float(), torch.arange(30) % 3
+        torch.manual_seed(seed)
+        model = mlp(3, 16, 3)
+        for first in (model[0].weight, model[2].weight):
+            first.data.mul_(3.0)
+        once, twice = (
+            ll.gaussian_process(model, (x, y), ll.Categorical(), ll.Sparse(inputs=inputs), outputs, progress=False)
+            for inputs in (Z, torch.cat([Z, Z, Z]))
+        )
+        close(twice.latent(x).cov, once.latent(x).cov, 1e-4)
+
+
 # Data
 
 
