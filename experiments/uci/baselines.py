@@ -23,7 +23,7 @@ def ensemble(splits: Splits, network: str, config: Config, folder: Path, tick: T
     x = torch.cat([splits.valid[0], splits.test[0]], 1)
     places = scored(splits, first.outputs(x.repeat_interleave(len(config.precisions), 0))).chosen()
     alone = torch.as_tensor(places, device=first.theta.device)
-    own = first.theta.unflatten(0, (len(config.splits), -1))[torch.arange(len(alone)), alone]
+    own = first.theta.unflatten(0, (len(alone), -1))[torch.arange(len(alone), device=alone.device), alone]
     todo = [
         Task(row, seed + _APART * member, config.precisions[place])
         for member in range(1, config.members)

@@ -39,17 +39,17 @@ GROUPS = {
     "laplace": Group(
         _at_map(linearised.laplace),
         (*_TRAINING, "samples"),
-        lambda cost: cost.training(cost.count, cost.config.steps) + 2 * cost.fit() + cost.sampling(),
+        lambda cost: cost.training(cost.count, cost.config.steps) + cost.fit(cost.config.samples) + cost.networks(),
     ),
     "refine_full": Group(
         _at_map(linearised.refine_full),
         (*_TRAINING, "samples", "refine_steps", "refine_rate"),
-        lambda cost: cost.fit() + cost.steps(),
+        Cost.refinement,
     ),
     "refine_diag": Group(
         _at_map(linearised.refine_diagonal),
         (*_TRAINING, "samples", "refine_steps", "refine_diagonal_rate"),
-        lambda cost: cost.fit() + cost.diagonal_steps(),
+        Cost.diagonal_refinement,
     ),
     "gp": Group(_at_map(linearised.processes), (*_TRAINING, "samples"), lambda cost: 2 * cost.fit()),
     "ensemble": Group(
