@@ -21,6 +21,7 @@ from linlap.prior import Prior
 from linlap.refine import GlmMap, GpMode, NaturalGradient, refine
 from linlap.selection import select_prior
 from linlap.uncertainty import uncertainty
+from linlap.validation import Validation
 
 __version__ = "0.1.0"
 
@@ -57,6 +58,7 @@ __all__ = [
     "Sparse",
     "Subset",
     "TopM",
+    "Validation",
     "gaussian_process",
     "laplace",
     "load",

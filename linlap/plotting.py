@@ -21,6 +21,7 @@ from linlap import metrics
 from linlap.errors import InputError
 from linlap.ood import ood_auc, predictive_entropy
 from linlap.uncertainty import HasMoments
+from linlap.validation import Axis, Minimum
 
 # Okabe and Ito's colours, told apart under every common colour blindness; markers differ as well.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -226,3 +227,56 @@ def entropies(
         if title:
             figure.suptitle(title, fontsize=13)
     return figure
+
+
+def scores(found: Minimum, *, title: str = "") -> Figure:
+    """What `ll.Validation(...).minimise` found: the scores as a curve or, for priors and temperatures, as a map.
+
+    A star marks the least.
+    """
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(5.6, 4.0), layout="constrained")
+        axis = figure.subplots()
+        first, *second = found.axes
+        axis.set(xlabel=first.name, xscale=_scale(first))
+        if second:
+            _draw_map(axis, found)
+            axis.set(ylabel=second[0].name, yscale=_scale(second[0]))
+        else:
+            _draw_scores(axis, found)
+        where = ", ".join(f"{value:.3g}" for value in found.values)
+        axis.set_title(title or f"least {found.objective} {float(found.scores[found.place]):.4g}, at {where}")
+    return figure
+
+
+def _scale(along: Axis) -> str:
+    return "log" if along.ordered else "linear"
+
+
+def _draw_scores(axis: Axes, found: Minimum) -> None:
+    values = np.array(found.axes[0].values)
+    order = values.argsort()
+    axis.plot(values[order], found.scores.numpy()[order], marker=".", color=COLOURS[0])
+    axis.plot(found.values, float(found.scores[found.place]), "*", color=COLOURS[1], markersize=15, clip_on=False)
+    axis.set_ylabel(found.objective)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_map(axis: Axes, found: Minimum) -> None:
+    orders = [np.array(along.values).argsort() for along in found.axes]
+    across, upward = (_edges(along, order) for along, order in zip(found.axes, orders, strict=True))
+    colours = matplotlib.colormaps["YlGnBu"].resampled(LEVELS)
+    image = axis.pcolormesh(across, upward, found.scores.numpy()[np.ix_(*orders)].T, cmap=colours)
+    axis.figure.colorbar(image, ax=axis, label=found.objective)
+    axis.plot(*([value] for value in found.values), "*", color=COLOURS[1], markersize=15, clip_on=False)
+
+
+def _edges(along: Axis, order: np.ndarray) -> np.ndarray:
+    """Where the cell of one value ends and the next begins: half way between them, on the scale they are drawn on."""
+    values = np.array(along.values)[order]
+    if along.ordered:
+        values = np.log(values)
+    middles = (values[1:] + values[:-1]) / 2
+    first, last = (0.5, 0.5) if len(values) == 1 else (middles[0] - values[0], values[-1] - middles[-1])
+    edges = np.concatenate([[values[0] - first], middles, [values[-1] + last]])
+    return np.exp(edges) if along.ordered else edges

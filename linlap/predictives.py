@@ -68,7 +68,8 @@ class GLM:
         return default_for(self.posterior.likelihood) if self.integrator is None else self.integrator
 
     def _latent(self, x: Inputs) -> Gaussian:
-        return self.posterior.latent(x, diagonal=self.diagonal)
+        alone = self._integrator.variances_suffice(self.posterior.likelihood)
+        return self.posterior.latent(x, diagonal=self.diagonal or alone)
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,21 @@ class Prior:
             return False
         return not isinstance(self.precision, Tensor) or self.precision.numel() == 1
 
+    def times(self, factor: float | Tensor) -> Prior:
+        """The prior with every precision multiplied by one number; the temperature stays."""
+        _check_positive(factor, "factor on a prior precision")
+        if isinstance(self.precision, Mapping):
+            return Prior({name: value * factor for name, value in self.precision.items()}, self.temperature)
+        return Prior(self.precision * factor, self.temperature)
+
+    def over(self, base: Prior, shapes: Mapping[str, torch.Size], device: torch.device) -> Tensor | None:
+        """The number by which this prior's precision is another's, where it is one number."""
+        ours, theirs = (prior.by_parameter(shapes, device) for prior in (self, base))
+        ratios = {name: ours[name] / theirs[name] for name in ours}
+        first = next(iter(ratios.values())).flatten()[0]
+        same = all(torch.allclose(ratio, first.expand_as(ratio), rtol=1e-12, atol=0) for ratio in ratios.values())
+        return first if same else None
+
     def by_parameter(self, shapes: Mapping[str, torch.Size], device: torch.device) -> dict[str, Tensor]:
         """For each parameter its precision in float64: one number, or one an entry `[p]`."""
         if isinstance(self.precision, Mapping):

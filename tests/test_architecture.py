@@ -31,6 +31,7 @@ LAYERS = (  # lowest first: a module imports from its own line and from those ab
     ("refine",),
     ("baselines",),
     ("predictives", "uncertainty", "metrics", "ood"),
+    ("validation",),
     ("plotting", "report", "io", "sklearn", "cli"),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import distributions as td
@@ -12,6 +13,8 @@ from linlap.integrators.moments import Moments
 from linlap.likelihoods import Likelihood
 from linlap.types import Gaussian
 
+Predictor = Callable[[Sequence[Gaussian]], list[td.Distribution]]
+
 
 class Integrator(ABC):
     """Averages p(y | f) over f ~ latent, each input by itself."""
@@ -20,6 +23,15 @@ class Integrator(ABC):
     @abstractmethod
     def supports(cls, likelihood: Likelihood, outputs: int | None = None) -> bool:
         """Whether it can do this likelihood with so many outputs; None means with any number."""
+
+    def variances_suffice(self, likelihood: Likelihood) -> bool:
+        """Whether covariances between outputs make no difference."""
+        return False
+
+    def in_parts(self, likelihood: Likelihood, device: torch.device) -> Predictor:
+        """Predicts for inputs that come in several parts, each with several laws. Where there is noise it is the same
+        for all laws, and the same as if the inputs had come as one."""
+        return lambda laws: [self.predict(likelihood, law) for law in laws]
 
     @abstractmethod
     def _predict(self, likelihood: Likelihood, latent: Gaussian) -> td.Distribution: ...

@@ -29,6 +29,9 @@ class Exact(Integrator):
     def supports(cls, likelihood: Likelihood, outputs: int | None = None) -> bool:
         return closed_predict.dispatch(type(likelihood)) is not closed_predict.dispatch(object)
 
+    def variances_suffice(self, likelihood: Likelihood) -> bool:
+        return isinstance(likelihood, Poisson)
+
     def _predict(self, likelihood: Likelihood, latent: Gaussian) -> td.Distribution:
         return closed_predict(likelihood, latent)
 

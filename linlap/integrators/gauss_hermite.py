@@ -41,6 +41,9 @@ class GaussHermite(Integrator):
     def supports(cls, likelihood: Likelihood, outputs: int | None = None) -> bool:
         return isinstance(likelihood, Bernoulli) or outputs == 1
 
+    def variances_suffice(self, likelihood: Likelihood) -> bool:
+        return True
+
     def _predict(self, likelihood: Likelihood, latent: Gaussian) -> td.Distribution:
         return likelihood.mixture(*self._nodes(likelihood, latent))
 

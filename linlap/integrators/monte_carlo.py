@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,13 +11,13 @@ from torch import distributions as td
 
 from linlap.checks import check_generator, is_whole
 from linlap.errors import InputError
-from linlap.integrators.base import Integrator
+from linlap.integrators.base import Integrator, Predictor
 from linlap.integrators.moments import Moments, moments_of_samples
 from linlap.likelihoods import ClassLikelihood, Likelihood
-from linlap.linalg import draw
+from linlap.linalg import psd_sqrt
 from linlap.types import Gaussian
 
-_NUMBERS_AT_ONCE = 2**22
+_NUMBERS_AT_ONCE = 2**18  # few enough to stay in a processor's cache from one operation to the next
 
 
 @dataclass(frozen=True)
@@ -40,21 +40,50 @@ class MonteCarlo(Integrator):
     def supports(cls, likelihood: Likelihood, outputs: int | None = None) -> bool:
         return True
 
+    def in_parts(self, likelihood: Likelihood, device: torch.device) -> Predictor:
+        generator = self._generator(device)
+
+        def predict(laws: Sequence[Gaussian]) -> list[td.Distribution]:
+            return self._predictions(likelihood, [self._accept(likelihood, law) for law in laws], generator)
+
+        return predict
+
     def _predict(self, likelihood: Likelihood, latent: Gaussian) -> td.Distribution:
-        draws = self._draws(latent)
+        return self._predictions(likelihood, [latent], self._generator(latent.mean.device))[0]
+
+    def _predictions(
+        self, likelihood: Likelihood, laws: Sequence[Gaussian], generator: torch.Generator
+    ) -> list[td.Distribution]:
+        """Under each law, from the same noise."""
         if isinstance(likelihood, ClassLikelihood):
-            return likelihood.observe(torch.cat([likelihood.pool(f) for f in draws]))
-        return likelihood.mixture(torch.cat(list(draws), 1))
+            pooled = [
+                torch.cat([likelihood.pool(f.flatten(1, 2)).view(*f.shape[1:]) for f in groups], 1)
+                for groups in self._draws(laws, generator)
+            ]
+            return [likelihood.observe(f) for f in torch.cat(pooled).unbind(1)]
+        samples = torch.cat([torch.cat(list(groups), 2) for groups in self._draws(laws, generator)], 1)
+        return [likelihood.mixture(f) for f in samples.unbind(2)]
 
     def _moments(self, likelihood: Likelihood, latent: Gaussian) -> Moments:
-        return Moments.cat([moments_of_samples(likelihood, f) for f in self._draws(latent)])
+        draws = self._draws([latent], self._generator(latent.mean.device))
+        return Moments.cat([moments_of_samples(likelihood, f[:, :, 0]) for groups in draws for f in groups])
 
-    def _draws(self, latent: Gaussian) -> Iterator[Tensor]:
-        """Samples `[S, n', C]` of a few inputs at a time, as many as fit in a fixed amount of memory."""
-        generator = self._generator(latent.mean.device)
-        rows = max(1, _NUMBERS_AT_ONCE // (self.samples * latent.mean.shape[1]))
-        for mean, cov in zip(latent.mean.split(rows), latent.cov.split(rows), strict=True):
-            yield draw(Gaussian(mean, cov), self.samples, generator)
+    def _draws(self, laws: Sequence[Gaussian], generator: torch.Generator) -> Iterator[Iterator[Tensor]]:
+        """Samples `[S, n', m', C]` of a few inputs at a time, under some of the laws after others, which share noise.
+
+        Noise is drawn input by input: that of one does not depend on how inputs are split over calls.
+        """
+        mean, cov = (torch.stack(parts, 1) for parts in zip(*((law.mean, law.cov) for law in laws), strict=True))
+        root = cov.clamp_min(0).sqrt() if laws[0].is_diagonal else psd_sqrt(cov)
+        m, c = mean.shape[1:]
+        group = min(m, max(1, _NUMBERS_AT_ONCE // (self.samples * c)))
+        size = max(1, _NUMBERS_AT_ONCE // (self.samples * c * group))
+        for means, roots in zip(mean.split(size), root.split(size), strict=True):
+            noise = mean.new_empty(len(means), c, self.samples)
+            for of_one in noise:
+                of_one.normal_(generator=generator)
+            pairs = zip(means.split(group, 1), roots.split(group, 1), strict=True)
+            yield (_sampled(some, their_roots, noise) for some, their_roots in pairs)
 
     def _generator(self, device: torch.device) -> torch.Generator:
         if self.generator is None:
@@ -65,3 +94,15 @@ class MonteCarlo(Integrator):
                 f"pass torch.Generator('{device}')."
             )
         return self.generator
+
+
+def _sampled(mean: Tensor, root: Tensor, noise: Tensor) -> Tensor:
+    """f `[S, n, m, C]` of means `[n, m, C]`, roots of covariances or of variances, and noise `[n, C, S]`.
+
+    In memory samples come last, where passes over classes are quickest.
+    """
+    if root.ndim == mean.ndim:
+        f = mean.unsqueeze(-1) + root.unsqueeze(-1) * noise.unsqueeze(1)
+    else:
+        f = torch.baddbmm(mean.flatten(1).unsqueeze(-1), root.flatten(1, 2), noise).view(*mean.shape, noise.shape[-1])
+    return f.movedim(-1, 0)

@@ -34,6 +34,9 @@ class Probit(Integrator):
     def supports(cls, likelihood: Likelihood, outputs: int | None = None) -> bool:
         return isinstance(likelihood, (Bernoulli, Categorical))
 
+    def variances_suffice(self, likelihood: Likelihood) -> bool:
+        return isinstance(likelihood, Bernoulli)
+
     def _predict(self, likelihood: Likelihood, latent: Gaussian) -> td.Distribution:
         return likelihood.observe(_shrunk(likelihood, latent)[0])
 

@@ -99,11 +99,7 @@ class FunctionPosterior:
 
     def _multiple(self, prior: Prior, base: Prior) -> Tensor | None:
         """The number by which one prior's precision is another's, where it is one number."""
-        ours, theirs = (p.by_parameter(self.network.shapes, self.network.device) for p in (prior, base))
-        ratios = {name: ours[name] / theirs[name] for name in ours}
-        first = next(iter(ratios.values())).flatten()[0]
-        same = all(torch.allclose(ratio, first.expand_as(ratio), rtol=1e-12) for ratio in ratios.values())
-        return first if same else None
+        return prior.over(base, self.network.shapes, self.network.device)
 
     def prepare(self) -> FunctionPosterior:
         """Make the kernel and its factor now; returns the posterior."""

@@ -17,15 +17,18 @@ from linlap.posteriors.weight import WeightPosterior
 from linlap.types import Inputs, Params
 
 
-def sampled_outputs(posterior: WeightPosterior, x: Inputs, k: int, generator: torch.Generator) -> Tensor:
-    """f(x; θ_s), `[k, n, C]`.
+def sampled_outputs(
+    posterior: WeightPosterior, x: Inputs, k: int, generator: torch.Generator, *, checked: bool = False
+) -> Tensor:
+    """f(x; θ_s), `[k, n, C]`; `checked` where the network has been run on x before.
 
     Where the posterior is diagonal, linear layers that see each input once are sampled at their outputs
     instead (local reparameterisation): the law is the same for each input, the noise differs between inputs,
     and averages over data settle sooner.
     """
     network = posterior.network
-    network.outputs(x)  # says what is wrong with x, which calls with other weights do not
+    if not checked:
+        network.outputs(x)  # says what is wrong with x, which calls with other weights do not
     operators = posterior.precision.blocks.values()
     local = _local_layers(network, x) if all(isinstance(op, Diagonal) for op in operators) else {}
     replaced = {name for layer in local.values() for name in layer.values()}
