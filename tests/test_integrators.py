@@ -244,6 +244,46 @@ def test_monte_carlo_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         assert parts.epistemic.shape == (7, 3)
 
 
+@pytest.mark.parametrize("kind", ["full", "diagonal"])
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_laws_in_parts_are_those_at_once(case: Case, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several laws of inputs that come in parts, against each law of all inputs by itself: the same noise."""
+    laws = [latent(case.outputs, 5, scale, kind) for scale in (0.1, 1.0, 3.0)]
+    expected = [MonteCarlo(20).predict(case.likelihood, law).mean for law in laws]
+    for size in (10, 2**17):
+        monkeypatch.setattr("linlap.integrators.monte_carlo._NUMBERS_AT_ONCE", size)
+        predict = MonteCarlo(20).in_parts(case.likelihood, torch.device("cpu"))
+        cuts = (slice(0, 2), slice(2, 5))
+        parts = [predict([Gaussian(law.mean[cut], law.cov[cut]) for law in laws]) for cut in cuts]
+        for place, wanted in enumerate(expected):
+            found = torch.cat([part[place].mean for part in parts])
+            torch.testing.assert_close(found, wanted, rtol=0, atol=1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+@pytest.mark.parametrize("integrator", [Exact(), GaussHermite(), Probit(), LaplaceBridge(), MonteCarlo(50)], ids=repr)
+def test_where_variances_suffice_covariances_make_no_difference(case: Case, integrator: Integrator) -> None:
+    if not integrator.supports(case.likelihood, case.outputs) or not integrator.variances_suffice(case.likelihood):
+        return
+    full, diagonal = latent(case.outputs), latent(case.outputs, kind="diagonal")
+    y = case.labels(full.mean)
+    one, other = (integrator.predict(case.likelihood, law) for law in (full, diagonal))
+    y = y.reshape(one.batch_shape + one.event_shape)
+    torch.testing.assert_close(one.log_prob(y), other.log_prob(y), rtol=1e-12, atol=0)
+    torch.testing.assert_close(
+        *(integrator.moments(case.likelihood, law).total for law in (full, diagonal)), rtol=1e-12, atol=0
+    )
+
+
+@pytest.mark.parametrize("weights", [None, torch.tensor([0.2, 0.8]).log().view(2, 1, 1)], ids=["equal", "weights"])
+@pytest.mark.parametrize("gap", [3.0, 60.0, 85.0, 200.0, 1e4])
+def test_classes_as_good_as_impossible_are_pooled_by_their_logarithms(gap: float, weights: Tensor | None) -> None:
+    f = torch.tensor([[[0.0, -gap, 1.0], [0.5, 0.0, 1.0]], [[0.3, -gap - 1, 0.0], [0.0, 0.1, 0.2]]])
+    log_weights = torch.tensor(0.5).log().expand(2, 1, 1) if weights is None else weights
+    exact = (f.double().log_softmax(-1) + log_weights.double()).logsumexp(0)
+    torch.testing.assert_close(lik.Categorical().pool(f, weights).double(), exact, rtol=2e-6, atol=1e-6)
+
+
 def test_no_inputs_at_all() -> None:
     empty = Gaussian(torch.zeros(0, 3), torch.zeros(0, 3, 3))
     assert MonteCarlo(5).moments(lik.Categorical(), empty).mean.shape == (0, 3)

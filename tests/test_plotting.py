@@ -17,6 +17,7 @@ from torch import distributions as td
 from linlap import metrics, plotting
 from linlap.errors import InputError
 from linlap.integrators import Moments
+from linlap.validation import Axis, Minimum
 
 
 @dataclass(frozen=True)
@@ -112,3 +113,34 @@ def test_entropies_state_the_auc(beliefs: dict[str, td.Distribution]) -> None:
 def test_figures_are_saved_without_a_window(beliefs: dict[str, td.Distribution], tmp_path: Path) -> None:
     plotting.reliability(beliefs, beliefs["flat"].sample()).savefig(tmp_path / "curve.png")
     assert imread(tmp_path / "curve.png").std() > 0.05
+
+
+def test_scores_are_drawn_where_they_lie() -> None:
+    axis = Axis("prior precision δ", (10.0, 0.1, 1.0))
+    heat = Axis("temperature T", (1.0, 2.0))
+    flat = torch.tensor([3.0, 2.0, 1.0])
+    curve = plotting.scores(Minimum(None, "nll", flat, (axis,), (), (2,), ())).axes[0]
+    line, star = curve.lines
+    assert list(line.get_xdata()) == [0.1, 1.0, 10.0]
+    assert list(line.get_ydata()) == [2.0, 1.0, 3.0]
+    assert (float(star.get_xdata()[0]), float(star.get_ydata()[0])) == (1.0, 1.0)
+    assert curve.get_xscale() == "log"
+    assert curve.get_xlabel() == axis.name
+    assert curve.get_ylabel() == "nll"
+    both = torch.stack([flat, flat + 10], 1)
+    found = Minimum(None, "nll", both, (axis, heat), (), (2, 0), ())
+    panel = plotting.scores(found, title="scores").axes[0]
+    (mesh,) = panel.collections
+    assert mesh.get_array().tolist() == [[2.0, 1.0, 3.0], [12.0, 11.0, 13.0]]
+    corners = mesh.get_coordinates()
+    assert list(corners[0, :, 0]) == pytest.approx([10**-1.5, 10**-0.5, 10**0.5, 10**1.5])
+    assert panel.get_title() == "scores"
+    assert panel.get_ylabel() == heat.name
+
+
+def test_scores_without_an_order_are_drawn_by_their_place() -> None:
+    axis = Axis("place in the grid", (0.0, 1.0), ordered=False)
+    found = Minimum(None, "ece", torch.tensor([[1.0], [2.0]]), (axis, Axis("temperature T", (1.0,))), (), (0, 0), ())
+    panel = plotting.scores(found).axes[0]
+    assert panel.get_xscale() == "linear"
+    assert panel.collections[0].get_coordinates()[0, :, 0].tolist() == [-0.5, 0.5, 1.5]
