@@ -11,7 +11,7 @@ from torch import Tensor
 
 from experiments.uci.config import Config
 from experiments.uci.problems import Splits
-from experiments.uci.stack import Networks, chunks
+from experiments.uci.stack import Layer, Networks, chunks
 from linlap.network.memory import default_budget
 from linlap.refine.problem import Problem
 
@@ -22,6 +22,7 @@ class Part:
 
     networks: Networks
     problem: Problem
+    layers: list[Layer]
     x: Tensor
     J: Tensor
     f: Tensor
@@ -71,4 +72,4 @@ class Case:
         problem = Problem(
             self.splits.likelihood, networks.jacobian(x), networks.outputs(x), labels, theta, d.contiguous(), theta
         )
-        return Part(networks, problem, new, networks.jacobian(new), networks.outputs(new))
+        return Part(networks, problem, networks.layers(x), new, networks.jacobian(new), networks.outputs(new))

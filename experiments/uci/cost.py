@@ -12,6 +12,7 @@ import torch
 from experiments.uci.config import NETWORKS, Config
 from experiments.uci.problems import weights
 from experiments.uci.sets import Set
+from experiments.uci.spaces import over_outputs, over_weights
 
 _NEW = 0.3 / 0.7  # validation and test inputs for each that is trained on
 
@@ -85,19 +86,25 @@ class Cost:
         rate, inputs = speed(self.device), self.config.samples * self.n * _NEW
         return self.count * inputs * (2 * self.p / rate.single + 2 * sum(NETWORKS[self.network]) / rate.tanh)
 
+    @property
+    def sides(self) -> list[tuple[int, int]]:
+        """Inputs and outputs of the layers."""
+        wide = NETWORKS[self.network]
+        return list(zip((self.of.features, *wide), (*wide, self.of.outputs), strict=True))
+
     def fit(self, samples: int = 0) -> float:
-        """Jacobians, a factor of the precision, the laws of f at new inputs, and samples of weights."""
+        """One factorisation, the laws of f at new inputs, and samples of weights."""
         rows, p, new = self.rows, self.p, self.rows * _NEW
-        over_weights = 2 * rows * p**2 + p**3 / 3 + p**2 * (new + samples)
-        over_outputs = 2 * rows * p * (rows + new + 2 * samples) + rows**3 / 3 + rows**2 * (new + 2 * samples)
-        return self.count * (min(over_weights, over_outputs) + 20 * rows * p) / speed(self.device).double
+        outputs = over_outputs(self.n, self.of.outputs, self.sides, 1) + rows * (rows + 2 * p) * (new + samples) / 2
+        weights = over_weights(self.n, self.sides, 1) + p**2 * (new + samples) / 2
+        return self.count * 2 * (min(outputs, weights) + 10 * rows * p) / speed(self.device).double
 
     def refinement(self) -> float:
-        """A factorisation in every step; curvature over weights is float32."""
-        rows, p, rate = self.rows, self.p, speed(self.device)
-        over_weights = 2 * rows * p**2 / rate.single + p**3 / 3 / rate.double
-        over_outputs = (rows**3 / 3 + 4 * self.of.outputs * rows**2) / rate.double
-        return self.fit() + self.count * self.config.refine_steps * min(over_weights, over_outputs)
+        """A factorisation in every step, and products with J."""
+        steps = self.config.refine_steps
+        outputs = over_outputs(self.n, self.of.outputs, self.sides, steps)
+        weights = over_weights(self.n, self.sides, steps) + 4 * steps * self.rows * self.p
+        return self.fit() + self.count * 2 * min(outputs, weights) / speed(self.device).double
 
     def diagonal_refinement(self) -> float:
         """Products with J in every step, whose numbers come from memory once for each operation."""

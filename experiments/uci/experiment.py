@@ -78,4 +78,9 @@ def make(quick: bool, data: Path | None) -> Uci:
     config = QUICK if quick else FULL
     for name in config.sets:
         load(name, data)
-    return Uci(config, data, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    return Uci(config, data, default_device())
+
+
+def default_device() -> torch.device:
+    """A GPU where there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -27,7 +27,7 @@ def laplace(case: Case, tick: Tick) -> Measured:
     evidence = []
     drawn = 8.0 * samples * (4 * case.networks.theta.shape[1] + 3 * case.x_new.shape[1] * case.splits.of.outputs)
     for part in _parts(case, tick, drawn):
-        full = Fitted.laplace(cheapest(part.problem, 1))
+        full = Fitted.laplace(quicker(part.problem, part.layers, 1))
         diagonal = Fitted.laplace(DiagonalSpace(part.problem))
         found.add("map", part.f)
         found.add("glm_full", glm(likelihood, full.latent(part.J, part.f), samples))
@@ -42,18 +42,24 @@ def laplace(case: Case, tick: Tick) -> Measured:
 
 def refine_full(case: Case, tick: Tick) -> Measured:
     """Variational inference in the linear model, from Laplace, with all covariances."""
-    return _refined(case, tick, "glm_refine_full", quicker, case.config.refine_rate)
+    config = case.config
+
+    def space_of(part: Part) -> Space:
+        return quicker(part.problem, part.layers, config.refine_steps)
+
+    return _refined(case, tick, "glm_refine_full", space_of, config.refine_rate)
 
 
 def refine_diagonal(case: Case, tick: Tick) -> Measured:
     """The same with independent weights."""
-    return _refined(case, tick, "glm_refine_diag", DiagonalSpace, case.config.refine_diagonal_rate)
+    rate = case.config.refine_diagonal_rate
+    return _refined(case, tick, "glm_refine_diag", lambda part: DiagonalSpace(part.problem), rate)
 
 
-def _refined(case: Case, tick: Tick, method: str, space_of: Callable[[Problem], Space], rate: float) -> Measured:
+def _refined(case: Case, tick: Tick, method: str, space_of: Callable[[Part], Space], rate: float) -> Measured:
     found, config = Predictions(case.splits, case.config), case.config
     for part in _parts(case, tick):
-        fitted = climbed(space_of(part.problem), config.refine_steps, rate)
+        fitted = climbed(space_of(part), config.refine_steps, rate)
         found.add(method, glm(case.splits.likelihood, fitted.latent(part.J, part.f), config.samples))
     return found.measured()
 
@@ -71,7 +77,7 @@ def processes(case: Case, tick: Tick) -> Measured:
     found, likelihood, samples = Predictions(case.splits, case.config), case.splits.likelihood, case.config.samples
     for part in _parts(case, tick):
         small = part.problem.rows <= _KERNEL_UP_TO
-        space = FunctionSpace(part.problem) if small else cheapest(part.problem, 1)
+        space = FunctionSpace(part.problem) if small else quicker(part.problem, part.layers, 1)
         found.add("gp_coupled", glm(likelihood, Fitted.laplace(space).latent(part.J, part.f), samples))
         found.add("gp_independent", glm(likelihood, independent(part), samples))
     return found.measured()

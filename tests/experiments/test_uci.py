@@ -18,9 +18,10 @@ from torch import nn
 from typer.testing import CliRunner
 
 import linlap.cli
+from experiments.common.rows import Row
 from experiments.common.run import run
 from experiments.uci import __main__ as command
-from experiments.uci import experiment, problems, report, training
+from experiments.uci import claims, experiment, problems, report, training
 from experiments.uci.config import FULL
 from experiments.uci.cost import Cost
 from experiments.uci.groups import GROUPS
@@ -154,6 +155,22 @@ def test_settings_of_a_group_are_those_it_uses(folder: Path) -> None:
     assert uci(folder).settings(made["gp"])["checksum"] == SETS["two"].checksum
 
 
+def row(method: str, mean: float, paper: float | None = None, dataset: str = "glass") -> Row:
+    return Row(dataset, "1x50_tanh", method, "nll", mean, 0.01, paper, None if paper is None else 0.0, 10)
+
+
+def test_claims_are_held_against_the_rows_there_are() -> None:
+    assert claims.held([]) == []
+    rows = [row("map", 0.5, 0.5), row("glm_full", 0.53, 0.5), row("bnn_full", 0.4, 0.6), row("gp_coupled", 9.0)]
+    near, order = claims.held(rows)
+    assert (near.found, near.holds) == ("2 of 3", False)
+    assert (order.found, order.holds) == ("0 of 1", False)
+    refined = [row("glm_refine_full", 0.53, 0.6), row("glm_full", 0.3, None, "cancer")]
+    checks = claims.held([*rows, *refined, row("glm_refine_full", 0.4, 0.39, "cancer")])
+    assert [check.found for check in checks] == ["2 of 3", "2 of 2", "0 of 1", "1 of 2"]
+    assert [check.holds for check in checks] == [False, True, False, False]
+
+
 def test_the_estimate_grows_with_the_work(folder: Path) -> None:
     small, large = (Cost(SETS[name], "1x50_tanh", FULL, CPU) for name in ("glass", "satellite"))
     for name, group in GROUPS.items():
@@ -168,8 +185,21 @@ def test_a_bad_file_stops_the_command_before_anything_is_measured(folder: Path, 
 
 
 def test_some_cells_only(done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    monkeypatch.setattr(command, "make", lambda quick, given: uci(done))
-    arguments = ["uci", "--out", str(tmp_path), "--network", "1x50_tanh", "--group", "laplace", "--device", "cpu"]
+    monkeypatch.setattr(command, "FULL", TINY)
+    put(done, monkeypatch)
+    arguments = [
+        "uci",
+        "--data",
+        str(done),
+        "--out",
+        str(tmp_path),
+        "--network",
+        "1x50_tanh",
+        "--group",
+        "laplace",
+        "--device",
+        "cpu",
+    ]
     monkeypatch.setattr(sys, "argv", arguments)
     command.main()
     assert "2 cells to measure" in capsys.readouterr().out

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.func import functional_call, jacrev
 
 import linlap as ll
 import linlap.cli
@@ -18,17 +20,17 @@ from experiments.uci.linear import Fitted, log_evidence
 from experiments.uci.linearised import climbed, independent
 from experiments.uci.predict import bnn, tempered
 from experiments.uci.scores import Scored, least
-from experiments.uci.spaces import SingleWeightSpace, quicker
+from experiments.uci.spaces import LayeredSpace, over_outputs, over_weights, quicker
 from experiments.uci.stack import Networks, chunks
 from linlap.refine.spaces import DiagonalSpace, FunctionSpace, WeightSpace
 from tests.uci_sets import CPU, TINY, known, table
 
 
-def case_of(classes: int) -> Case:
+def case_of(classes: int, network: str = "1x50_tanh") -> Case:
     """Networks as they start, enlarged so that f is not near zero."""
     of = known("some", classes)
     splits = problems.splits_of(of, table(classes), TINY.splits, CPU)
-    models = [problems.network("1x50_tanh", of, seed) for seed in TINY.splits for _ in TINY.precisions]
+    models = [problems.network(network, of, seed) for seed in TINY.splits for _ in TINY.precisions]
     theta = torch.stack([nn.utils.parameters_to_vector(model.parameters()).detach() for model in models])
     return Case(splits, Networks(models[0], 2 * theta), TINY)
 
@@ -127,21 +129,41 @@ def test_refinement_is_the_librarys(covariance: Any, space: Any, rate: float) ->
         assert torch.allclose(law.cov[index], wanted.cov, rtol=1e-6, atol=1e-9)
 
 
-def test_curvature_in_single_precision_is_close() -> None:
+@pytest.mark.parametrize(("classes", "network"), [(2, "1x50_tanh"), (3, "1x50_tanh"), (3, "2x50_tanh")])
+def test_jacobians_and_curvature_layer_by_layer(classes: int, network: str) -> None:
+    case = case_of(classes, network)
+    part = part_of(case)
+    one = partial(functional_call, case.networks.module)
+    for theta, x, J in zip(part.networks.theta, part.x, part.J, strict=True):
+        weights = Networks(case.networks.module, theta)._pieces(theta)
+        wanted = jacrev(one)(weights, (x,))
+        assert torch.allclose(torch.cat([p.flatten(2) for p in wanted.values()], -1).flatten(0, 1), J, atol=1e-12)
+    blocks = part.problem.blocks(part.f[:, :1] + part.problem.f)
+    rows = part.problem.J.unflatten(1, part.problem.f.shape[1:])
+    dense = torch.einsum("mncp,mncd,mndq->mpq", rows[:1, :, :, :], blocks[:1], rows[:1])
+    found = LayeredSpace(part.problem, part.layers).curvature(blocks)
+    assert torch.allclose(found[:1], dense, rtol=1e-9, atol=1e-9)
+    assert torch.equal(found, found.mT) or torch.allclose(found, found.mT, atol=1e-12)
+
+
+def test_a_refinement_layer_by_layer_is_the_same() -> None:
     part = part_of(case_of(3))
-    exact, single = (climbed(space(part.problem), 10, 1e-2) for space in (WeightSpace, SingleWeightSpace))
-    wanted, found = exact.latent(part.J, part.f), single.latent(part.J, part.f)
-    assert torch.allclose(found.mean, wanted.mean, atol=1e-4)
-    assert torch.allclose(found.cov, wanted.cov, rtol=1e-3, atol=1e-5)
-    assert not torch.equal(found.mean, wanted.mean)
+    spaces = (WeightSpace(part.problem), FunctionSpace(part.problem), LayeredSpace(part.problem, part.layers))
+    exact, *others = (climbed(space, 10, 1e-2).latent(part.J, part.f) for space in spaces)
+    for law in others:
+        assert torch.allclose(law.mean, exact.mean, atol=1e-9)
+        assert torch.allclose(law.cov, exact.cov, rtol=1e-7, atol=1e-10)
 
 
 def test_the_quicker_space_is_counted() -> None:
     part = part_of(case_of(3))
-    assert part.problem.rows < part.problem.size
-    assert isinstance(quicker(part.problem), FunctionSpace)
-    tall = replace(part.problem, J=part.problem.J[..., :20])
-    assert isinstance(quicker(tall), SingleWeightSpace)
+    assert isinstance(quicker(part.problem, part.layers, 250), FunctionSpace)
+    tall = replace(part.problem, f=part.problem.f.repeat(1, 99, 1))
+    assert isinstance(quicker(tall, part.layers, 250), LayeredSpace)
+    satellite = [(36, 50), (50, 50), (50, 6)]
+    by_layer = over_weights(4504, satellite, 1)
+    assert by_layer < 0.1 * 4504 * 6 * 4706**2
+    assert by_layer < over_outputs(4504, 6, satellite, 1)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
