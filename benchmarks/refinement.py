@@ -44,7 +44,7 @@ class Job:
     steps: int = 200
     rounds: int = 3
     train: int = 5000
-    epochs: int = 6
+    epochs: int = 3
     folder: str = ""
 
 
@@ -153,7 +153,7 @@ def _fitted(job: Job, train: tuple[Tensor, Tensor]) -> Any:
         model.load_state_dict(torch.load(weights, weights_only=True))
         return ll.load(fitted, model)
     _train(model, train, job.epochs)
-    posterior = ll.laplace(model, train, ll.Categorical(), ll.Kron(), 1.0, progress=False)
+    posterior = ll.laplace(model, train, ll.Categorical(), ll.Kron(), 1.0, seeds=1, progress=False)
     if job.folder:
         Path(job.folder).mkdir(parents=True, exist_ok=True)
         torch.save(model.state_dict(), weights)

@@ -94,6 +94,32 @@ def test_refinements(method: Any, structure: Any) -> None:
         close(found.refinement.objective[-1], alone.refinement.objective[-1], 1e-10)
 
 
+def test_patience_is_each_problems_own() -> None:
+    """What stops early by itself stops early beside others: the same best state, the same record."""
+    posteriors = [
+        ll.laplace(model, data, ll.Categorical(), ll.Full(), prior, progress=False)
+        for (model, data), prior in zip(MIXED[:4], (0.01, 0.3, 3.0, 100.0), strict=True)
+    ]
+    method = ll.NaturalGradient(steps=300, rate=0.1, patience=3)
+    together = ll.refine(posteriors, DATA[:4], method, progress=False)
+    alone = [
+        ll.refine(posterior, own, method, progress=False) for posterior, own in zip(posteriors, DATA, strict=False)
+    ]
+    for one, other, (_, (x, _)) in zip(together, alone, MIXED, strict=False):
+        assert_same(one, other, x)
+        assert repr(one.refinement) == repr(other.refinement)
+        close(one.refinement.objective, other.refinement.objective, 1e-10)
+    assert len({one.refinement.steps for one in together}) > 1
+
+
+def test_some_reach_the_mode_and_some_do_not() -> None:
+    models, data = [model for model, _ in MIXED[:2]], DATA[:2]
+    posteriors = ll.laplace(models, data, ll.Categorical(), ll.Full(), [1e4, 1e-4], progress=False)
+    with pytest.warns(ll.LinlapWarning, match="not reached"):
+        together = ll.refine(posteriors, data, ll.GlmMap(steps=3), progress=False)
+    assert [one.refinement.converged for one in together] == [True, False]
+
+
 # Jacobians of networks in one batch, as on a GPU
 
 

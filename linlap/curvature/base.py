@@ -98,6 +98,10 @@ class Structure(ABC):
     def fit(self, sweep: Sweep) -> Curvature:
         """The curvature of the data of a sweep."""
 
+    def fit_part(self, sweep: Sweep, known: Curvature) -> Curvature:
+        """As `fit`, of a part of the data, to be averaged with a known curvature: what `blended` ignores may stay."""
+        return self.fit(sweep)
+
     @abstractmethod
     def bytes_needed(self, shapes: Shapes, tables: Collection[str] = ()) -> int:
         """The memory that fitting, decomposing and predicting take at their peak, besides the network's own.

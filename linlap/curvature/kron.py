@@ -9,10 +9,11 @@ exact at one position; norm layers' and other small parameters keep an exact blo
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Literal
 
 import torch
@@ -239,7 +240,15 @@ class Kron(Structure):
         corrected = sweep.sum(lambda jacobian: _eigenvalues(jacobian, curvature), "correcting the eigenvalues")
         return replace(curvature, corrected=corrected)
 
-    def _measure(self, jacobian: Jacobian) -> _Sums:
+    def fit_part(self, sweep: Sweep, known: Curvature) -> Curvature:
+        """Without A, which is not averaged: in a convolution it takes most of the time."""
+        pairs = known.pairs if isinstance(known, KronCurvature) else {}
+        sums = sweep.sum(lambda jacobian: self._measure(jacobian, pairs), "fitting the Kronecker factors")
+        found = (sums.pairs, sums.squares, sums.diagonals, self.damping, self.sharing)
+        return KronCurvature(sweep.shapes, sweep.totals, *found, shared=sums.shared)
+
+    def _measure(self, jacobian: Jacobian, known: Mapping[str, Pair] = MappingProxyType({})) -> _Sums:
+        """Pairs of known names keep their A."""
         names = list(jacobian.shapes)
         following = dict(pairwise(names))
         owners = {b: w for w, b in jacobian.biases.items() if following.get(w) == b}
@@ -250,11 +259,13 @@ class Kron(Structure):
             if weight in sums.pairs and not sums.pairs[weight].rows_are_a:
                 sums.shared[weight] = name
             else:
-                self._measure_block(name, jacobian.blocks[name], sums)
+                self._measure_block(name, jacobian.blocks[name], sums, known.get(name))
         return sums
 
-    def _measure_block(self, name: str, block: ParameterBlock, sums: _Sums) -> None:
-        if isinstance(block, OuterBlock | LookupBlock):
+    def _measure_block(self, name: str, block: ParameterBlock, sums: _Sums, known: Pair | None) -> None:
+        if isinstance(block, OuterBlock) and known is not None:
+            sums.pairs[name] = replace(known, g=block.g_factor(self.sharing).double())
+        elif isinstance(block, OuterBlock | LookupBlock):
             a, g = block.factors(self.sharing)
             n = block.rows[0]
             count = n * block.positions if self.sharing == "expand" else n

@@ -203,10 +203,13 @@ class OuterBlock(ParameterBlock):
 
     def factors(self, sharing: str) -> tuple[Tensor, Tensor]:
         """Σ a aᵀ `[k, i, i]` and Σ g gᵀ `[k, o, o]` over inputs, seeds and (unless reduced) positions."""
-        a, g = self.a, self.g
-        if sharing == "reduce":
-            a, g = a.mean(2, keepdim=True), g.sum(3, keepdim=True)
-        return _second_moment(a.movedim(1, 0)), _second_moment(g.movedim(2, 0))
+        a = self.a.mean(2, keepdim=True) if sharing == "reduce" else self.a
+        return _second_moment(a.movedim(1, 0)), self.g_factor(sharing)
+
+    def g_factor(self, sharing: str) -> Tensor:
+        """The second of the factors alone."""
+        g = self.g.sum(3, keepdim=True) if sharing == "reduce" else self.g
+        return _second_moment(g.movedim(2, 0))
 
     @classmethod
     def join(cls, parts: Sequence[OuterBlock]) -> OuterBlock:

@@ -89,7 +89,7 @@ class GlmMap(Method):
                 bar.update()
 
             mode = self.mode(group.problem, tick)
-        if not mode.converged and self.solver != "adam":
+        if not mode.converged.all() and self.solver != "adam":
             warnings.warn(
                 "the mode of the linear model is not reached: the gradient's norm is "
                 f"{float(mode.gradient_norm.max()):.2g} after {mode.objective.shape[-1]} steps; pass more steps or a "
@@ -98,10 +98,12 @@ class GlmMap(Method):
                 stacklevel=4,
             )
         many = len(group.posteriors)
-        traces, norms = mode.objective.reshape(many, -1), mode.gradient_norm.reshape(many)
+        traces, *ends = mode.objective.reshape(many, -1), mode.gradient_norm.reshape(many), mode.converged.reshape(many)
         found = []
-        for posterior, trace, norm in zip(self._laplace_at(group, mode, progress), traces, norms, strict=True):
-            record = Refinement("GlmMap", len(trace), trace, float(norm), mode.converged)
+        for posterior, trace, norm, converged in zip(
+            self._laplace_at(group, mode, progress), traces, *ends, strict=True
+        ):
+            record = Refinement("GlmMap", len(trace), trace, float(norm), bool(converged))
             found.append(replace(posterior, refinement=record))
         return found
 
@@ -143,4 +145,4 @@ def stacked_modes(modes: list[Mode]) -> Mode:
     ]
     norms = torch.stack([mode.gradient_norm for mode in modes])
     weights = torch.stack([mode.weights for mode in modes])
-    return Mode(weights, torch.stack(traces), norms, all(mode.converged for mode in modes))
+    return Mode(weights, torch.stack(traces), norms, torch.stack([mode.converged for mode in modes]))

@@ -91,22 +91,24 @@ class NaturalGradient(Method):
 
     def _climb(self, group: Stored, progress: bool) -> list[WeightPosterior]:
         space = self.space(group.problem)
-        state, trace, converged = self.climb(space, progress)
+        state, trace, ends = self.climb(space, progress)
         found = posteriors_of(group, space, state.mean, state.blocks, self.covariance == "diagonal")
-        traces = torch.stack(trace, -1).reshape(len(found), -1)
         method = f"NaturalGradient({self.covariance})"
-        return [
-            replace(posterior, refinement=Refinement(method, len(trace), row, None, converged))
-            for posterior, row in zip(found, traces, strict=True)
-        ]
+        done = []
+        for posterior, row, end in zip(found, trace.reshape(len(found), -1), ends.reshape(-1).tolist(), strict=True):
+            settled = None if self.patience is None else end < self.steps
+            done.append(replace(posterior, refinement=Refinement(method, end, row[:end], None, settled)))
+        return done
 
-    def climb(self, space: Space, progress: bool = False) -> tuple[State, list[Tensor], bool | None]:
-        """The state after the steps, or the best where there is patience; the ELBO after each; whether it settled."""
+    def climb(self, space: Space, progress: bool = False) -> tuple[State, Tensor, Tensor]:
+        """The state after the steps, or the best where there is patience; the ELBO after each `[…, steps]`; and after
+        how many steps each problem was done with, beside others that go on."""
         noise = standard_noise(space, self.samples, self.seed)
         state = best = initial(space)
-        trace: list[Tensor] = []
         highest = elbo(space, state)
-        risen = 0
+        trace: list[Tensor] = []
+        risen = torch.zeros_like(highest, dtype=torch.long)
+        ends = torch.full_like(risen, self.steps)
         bar = tqdm(range(self.steps), "refining", leave=False, delay=1.0, disable=not progress)
         for step in bar:
             state = advance(space, state, self.step_size, noise)
@@ -115,13 +117,13 @@ class NaturalGradient(Method):
             bar.set_postfix_str(f"ELBO {float(value.mean()):.6g}", refresh=False)
             if self.patience is None:
                 continue
-            better = value > highest
-            if better.any():
-                risen, best, highest = step, _chosen(better, state, best), torch.maximum(value, highest)
-            elif step - risen >= self.patience:
+            better = (value > highest) & (step < ends)
+            best, highest = _chosen(better, state, best), torch.where(better, value, highest)
+            risen = torch.where(better, step, risen)
+            ends = torch.where(step - risen >= self.patience, ends.clamp_max(step + 1), ends)
+            if bool((ends <= step + 1).all()):
                 break
-        settled = None if self.patience is None else len(trace) < self.steps
-        return (state if self.patience is None else best), trace, settled
+        return (state if self.patience is None else best), torch.stack(trace, -1), ends
 
 
 def _chosen(better: Tensor, new: State, old: State) -> State:

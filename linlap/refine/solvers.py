@@ -16,12 +16,15 @@ Tick = Callable[[str], object]
 
 @dataclass(frozen=True, eq=False)
 class Mode:
-    """Weights `[P]`, the objective after each step, and the norm of its gradient at the end; by problem if several."""
+    """Weights `[P]`, the objective after each step, the norm of its gradient at the end and whether that was the aim.
+
+    By problem if several.
+    """
 
     weights: Tensor
     objective: Tensor
     gradient_norm: Tensor
-    converged: bool
+    converged: Tensor
 
 
 def log_joint(space: Space, mean: Tensor, f: Tensor) -> Tensor:
@@ -126,5 +129,4 @@ def _finished(space: Space, mean: Tensor, trace: list[Tensor], norm: Tensor, tol
             "targets the network cannot reach."
         )
     pull = (space.problem.d * weights).norm(dim=-1)
-    converged = bool((norm <= tolerance * pull.clamp_min(1.0)).all())
-    return Mode(weights, torch.stack(trace, -1), norm, converged)
+    return Mode(weights, torch.stack(trace, -1), norm, norm <= tolerance * pull.clamp_min(1.0))

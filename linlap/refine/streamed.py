@@ -115,7 +115,8 @@ class Stream:
 
         lin = network.linearize(x, seeds, once=True)
         f = there[0]
-        curvature = self.posterior.structure.fit(_OneBatch(lin.jacobian, Totals(0, 0.0)))
+        part = _OneBatch(lin.jacobian, Totals(0, 0.0))
+        curvature = self.posterior.structure.fit_part(part, self.posterior.curvature)
         y = likelihood.prepare(y, f)
         back = network.vjp(x, likelihood.residual(y, f))
         gradient = torch.cat([back[name].flatten() for name in network.names]).double()

@@ -33,6 +33,17 @@ def test_cholesky_says_how_much_it_added() -> None:
     close(L @ L.mT, singular, 1e-6)
 
 
+def test_cholesky_of_a_batch_mends_only_what_needs_it() -> None:
+    root = noise(6, 2)
+    batch = torch.stack([spd(6), root @ root.mT, 1e6 * spd(6, seed=1)])
+    with pytest.warns(ll.LinlapWarning, match="added .*e-"):
+        L = safe_cholesky(batch)
+    for k in (0, 2):
+        close(L[k] @ L[k].mT, batch[k], 1e-14)
+        close(L[k], torch.linalg.cholesky(batch[k]), 1e-14)
+    close(L[1] @ L[1].mT, batch[1], 1e-6)
+
+
 def test_cholesky_refuses_what_is_no_covariance() -> None:
     with pytest.raises(ll.NotFiniteError, match=r"precision of shape \(2, 2\) is not positive definite.*larger prior"):
         safe_cholesky(torch.tensor([[1.0, 0.0], [0.0, -1.0]]), "precision")

@@ -226,6 +226,22 @@ def test_gaussian_likelihood_reaches_the_closed_form() -> None:
 
 
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
+@pytest.mark.parametrize("samples", [1, 4])
+def test_the_bound_is_one(covariance: Any, samples: int) -> None:
+    """Never above the log evidence, which is exact where outputs are Gaussian, however long the steps."""
+    for name in ("mlp_2_hidden", "linear", "mlp_many_data"):
+        truth = truth_of(name, "gaussian")
+        model, posterior = dense(truth, 0.8), truth.fit(ll.Full(), 0.8)
+        weights = reference_refine.mode(model)
+        precision = model.curvature(model.f) + torch.diag(model.prior)
+        evidence = reference.log_evidence(model.log_likelihood(weights), weights, precision, model.prior)
+        method = ll.NaturalGradient(covariance, rate=0.7, steps=40, samples=samples)
+        record = ll.refine(posterior, data_of(truth), method, progress=False).refinement
+        assert record is not None
+        assert (record.objective <= evidence + 1e-9 * evidence.abs()).all()
+
+
+@pytest.mark.parametrize("covariance", ["full", "diagonal"])
 def test_the_bound_rises(covariance: Any) -> None:
     truth = truth_of("mlp_many_data", "categorical")
     posterior = truth.fit(ll.Full(), 0.8)
