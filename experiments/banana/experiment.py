@@ -1,0 +1,62 @@
+"""The banana: networks of 1, 2 and 3 layers, every predictive of each, on the plane and on test data."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiments.banana import claims, report
+from experiments.banana.config import LAPLACE, MAP, MFVI, REFINED, Cell, Config
+from experiments.banana.data import Points, points
+from experiments.banana.measure import measure
+from experiments.common.cells import Measured, Store, Tick
+from experiments.common.checks import Check
+from experiments.common.run import Experiment, Found
+
+_NARROW = 5  # the width with which the paper shows MFVI of three layers
+
+
+@dataclass(frozen=True)
+class Banana(Experiment[Cell]):
+    """`splits` of the points; the figures are of the first."""
+
+    points: Points
+    config: Config = field(default_factory=Config)
+    layers: tuple[int, ...] = (1, 2, 3)
+    splits: int = 3
+
+    def cells(self) -> Sequence[Cell]:
+        """Split by split, so that a run broken off has all networks on some of the splits."""
+        groups = (MAP, LAPLACE, REFINED)
+        return [Cell(self.points.name, n, g, s) for s in range(self.splits) for n in self.layers for g in groups]
+
+    def settings(self, cell: Cell) -> dict[str, Any]:
+        data = hashlib.sha256(self.points.x.numpy().tobytes() + self.points.y.numpy().tobytes())
+        return self.config.of(cell) | {"data": data.hexdigest()}
+
+    def seconds(self, cell: Cell) -> float:
+        """As measured on one thread of a machine of 2 cores, by steps and by samples at so many places."""
+        config, weights = self.config, cell.weights
+        if cell.group in (MAP, MFVI):
+            return config.steps * len(config.grid(cell)) * (1 + cell.layers) * (1.5e-4 if cell.group == MAP else 4e-4)
+        places = len(self.points.y) + (config.points**2 if cell.split == 0 else 0)
+        return 2 + places * (2 * config.samples * cell.layers if cell.group == LAPLACE else 10 * weights) * 2e-7
+
+    def measure(self, cell: Cell, store: Store, tick: Tick) -> Measured:
+        return measure(cell, self.config, self.points, store, tick)
+
+    def checks(self, found: Found) -> list[Check]:
+        return claims.checks(found.rows)
+
+    def report(self, found: Found, out: Path) -> None:
+        report.write(self, found, self.checks(found), out)
+
+
+def make(quick: bool, data: Path | None) -> Banana:
+    """On the folder's 5300 points, or on as many that are made."""
+    if quick:
+        return Banana(points(data), Config(steps=500, samples=100, refinements=100, points=40), splits=1)
+    return Banana(points(data))
