@@ -103,10 +103,10 @@ class Cost:
         """A factorisation in every step, and products with J."""
         steps = self.config.refine_steps
         outputs = over_outputs(self.n, self.of.outputs, self.sides, steps)
-        weights = over_weights(self.n, self.sides, steps) + 4 * steps * self.rows * self.p
+        weights = over_weights(self.n, self.sides, steps)
         return self.fit() + self.count * 2 * min(outputs, weights) / speed(self.device).double
 
     def diagonal_refinement(self) -> float:
-        """Products with J in every step, whose numbers come from memory once for each operation."""
-        each = (2 * self.of.outputs + 20) * self.rows * self.p
+        """Products with J and squares in every step, layer by layer; derivatives come from memory each time."""
+        each = 8 * self.n * self.p + 60 * self.rows * sum(NETWORKS[self.network])
         return self.fit() + self.count * self.config.refine_steps * each / speed(self.device).double

@@ -12,10 +12,10 @@ from experiments.uci.linear import Fitted, log_evidence
 from experiments.uci.predict import bnn, glm, tempered
 from experiments.uci.predictions import Predictions
 from experiments.uci.scores import least
-from experiments.uci.spaces import quicker
+from experiments.uci.spaces import LayeredDiagonal, quicker
 from linlap.refine.elbo import advance, initial, standard_noise
 from linlap.refine.problem import Problem
-from linlap.refine.spaces import DiagonalSpace, FunctionSpace, Space, cheapest
+from linlap.refine.spaces import FunctionSpace, Space, cheapest
 from linlap.types import Gaussian
 
 _KERNEL_UP_TO = 3000  # rows N·C of coupled outputs; a longer kernel is computed over weights, with the same result
@@ -28,7 +28,7 @@ def laplace(case: Case, tick: Tick) -> Measured:
     drawn = 8.0 * samples * (4 * case.networks.theta.shape[1] + 3 * case.x_new.shape[1] * case.splits.of.outputs)
     for part in _parts(case, tick, drawn):
         full = Fitted.laplace(quicker(part.problem, part.layers, 1))
-        diagonal = Fitted.laplace(DiagonalSpace(part.problem))
+        diagonal = Fitted.laplace(LayeredDiagonal(part.problem, part.layers))
         found.add("map", part.f)
         found.add("glm_full", glm(likelihood, full.latent(part.J, part.f), samples))
         found.add("glm_diag", glm(likelihood, diagonal.latent(part.J, part.f), samples))
@@ -53,7 +53,7 @@ def refine_full(case: Case, tick: Tick) -> Measured:
 def refine_diagonal(case: Case, tick: Tick) -> Measured:
     """The same with independent weights."""
     rate = case.config.refine_diagonal_rate
-    return _refined(case, tick, "glm_refine_diag", lambda part: DiagonalSpace(part.problem), rate)
+    return _refined(case, tick, "glm_refine_diag", lambda part: LayeredDiagonal(part.problem, part.layers), rate)
 
 
 def _refined(case: Case, tick: Tick, method: str, space_of: Callable[[Part], Space], rate: float) -> Measured:

@@ -20,9 +20,9 @@ from experiments.uci.linear import Fitted, log_evidence
 from experiments.uci.linearised import climbed, independent
 from experiments.uci.predict import bnn, tempered
 from experiments.uci.scores import Scored, least
-from experiments.uci.spaces import LayeredSpace, over_outputs, over_weights, quicker
+from experiments.uci.spaces import LayeredDiagonal, LayeredSpace, over_outputs, over_weights, quicker
 from experiments.uci.stack import Networks, chunks
-from linlap.refine.spaces import DiagonalSpace, FunctionSpace, WeightSpace
+from linlap.refine.spaces import DiagonalSpace, FunctionSpace, WeightSpace, times
 from tests.uci_sets import CPU, TINY, known, table
 
 
@@ -146,11 +146,24 @@ def test_jacobians_and_curvature_layer_by_layer(classes: int, network: str) -> N
     assert torch.equal(found, found.mT) or torch.allclose(found, found.mT, atol=1e-12)
 
 
-def test_a_refinement_layer_by_layer_is_the_same() -> None:
+@pytest.mark.parametrize(("classes", "network"), [(2, "1x50_tanh"), (3, "1x50_tanh"), (3, "2x50_tanh")])
+def test_products_with_the_jacobian_layer_by_layer(classes: int, network: str) -> None:
+    part = part_of(case_of(classes, network))
+    p, space = part.problem, LayeredSpace(part.problem, part.layers)
+    u, v = torch.randn_like(p.f), torch.randn_like(p.theta)
+    assert torch.allclose(space.seen(v).flatten(1), times(p.J, v), atol=1e-10)
+    assert torch.allclose(space.pulled(u), times(p.J.mT, u.flatten(1)), atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("kind", "others"), [(WeightSpace, (FunctionSpace, LayeredSpace)), (DiagonalSpace, (LayeredDiagonal,))]
+)
+def test_a_refinement_layer_by_layer_is_the_same(kind: Any, others: Any) -> None:
     part = part_of(case_of(3))
-    spaces = (WeightSpace(part.problem), FunctionSpace(part.problem), LayeredSpace(part.problem, part.layers))
-    exact, *others = (climbed(space, 10, 1e-2).latent(part.J, part.f) for space in spaces)
-    for law in others:
+    exact = climbed(kind(part.problem), 10, 1e-2).latent(part.J, part.f)
+    for other in others:
+        layers = () if other is FunctionSpace else (part.layers,)
+        law = climbed(other(part.problem, *layers), 10, 1e-2).latent(part.J, part.f)
         assert torch.allclose(law.mean, exact.mean, atol=1e-9)
         assert torch.allclose(law.cov, exact.cov, rtol=1e-7, atol=1e-10)
 
