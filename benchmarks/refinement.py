@@ -3,6 +3,7 @@
 "spaces": natural-gradient steps with a full covariance on 483 inputs of 14 features and a 2×50 tanh network with one
 output, as the library does them and with a P × P Cholesky factor a step, interleaved. "scale": 3c3d on 5000 images made
 of digits, refined on minibatches in a fresh process: seconds, peak memory, the linear model's objective, held-out NLL.
+"many": 100 networks in one call against one call each. "predictions": held-out NLL before and after on small problems.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import resource
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 import linlap as ll
-from benchmarks import environment, networks
+from benchmarks import environment, many, networks
 from benchmarks.process import run_fresh, say
 from benchmarks.run import RESULTS
 from linlap.data import as_batches
@@ -37,7 +39,7 @@ FASTER, GIB = 20.0, 4.0  # what is to be reached
 
 @dataclass(frozen=True)
 class Job:
-    """One of the two measurements."""
+    """One of the measurements."""
 
     what: str
     threads: int
@@ -183,21 +185,29 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+JOBS: dict[str, Callable[[Job], dict[str, Any]]] = {
+    "spaces": spaces,
+    "scale": scale,
+    "many": lambda job: many.speed(job.rounds),
+    "predictions": lambda job: many.predictions(splits=10),
+}
+
+
 def main() -> None:
     """Run the command line, or the one job that a fresh process was started for."""
     if len(sys.argv) == 3 and all(name.endswith(".json") for name in sys.argv[1:]):
         job = Job(**json.loads(Path(sys.argv[1]).read_text()))
         torch.set_num_threads(job.threads)
-        Path(sys.argv[2]).write_text(json.dumps({"spaces": spaces, "scale": scale}[job.what](job)))
+        Path(sys.argv[2]).write_text(json.dumps(JOBS[job.what](job)))
         return
     parser = argparse.ArgumentParser(prog="python -m benchmarks.refinement", description=__doc__)
-    parser.add_argument("--only", choices=["spaces", "scale"], action="append", help="default: both")
+    parser.add_argument("--only", choices=list(JOBS), action="append", help="default: all")
     parser.add_argument("--out", type=Path, default=RESULTS / "refinement.json")
     parser.add_argument("--folder", default="", help="where a broken off run at scale is kept, to be gone on with")
     given = parser.parse_args()
     record = json.loads(given.out.read_text()) if given.out.exists() else {"what": "refinement"}
-    for what in given.only or ("spaces", "scale"):
-        job = Job(what, threads=1 if what == "spaces" else 2, folder=given.folder)
+    for what in given.only or JOBS:
+        job = Job(what, threads=2 if what == "scale" else 1, folder=given.folder)
         say(f"refinement: {what}")
         found = run_fresh("benchmarks.refinement", asdict(job), job.threads, _LONGEST)
         record[what] = found | {"environment": environment.describe(job.threads)}
