@@ -70,6 +70,27 @@ def test_likelihoods_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
+    "choice",
+    [{}, {"over": "layer"}, {"noise": "scalar"}, {"noise": "output", "data": (noise(5, 3), noise(5, 3, seed=1))}],
+)
+def test_the_evidence_of_kept_rows(choice: dict[str, Any]) -> None:
+    x, y = noise(5, 3), noise(5, 3, seed=1)
+    model = problem(0)[0]
+    (kept,) = ll.laplace([model], [(x, y)], ll.Gaussian(0.5), ll.Full(), 1.0, progress=False)
+    matrix = ll.laplace(model, (x, y), ll.Gaussian(0.5), ll.Full(), 1.0, progress=False)
+    one, other = (ll.select_prior(posterior, ll.Evidence(**choice)) for posterior in (kept, matrix))
+    close(one.log_evidence(), other.log_evidence())
+    close(one.latent(x).cov, other.latent(x).cov, 1e-5)
+
+
+def test_kept_rows_are_saved(tmp_path: Any) -> None:
+    model, data = MIXED[0]
+    (posterior,) = ll.laplace([model], [data], ll.Categorical(), ll.Full(), 1.0, progress=False)
+    ll.save(posterior, tmp_path / "posterior")
+    assert_same(ll.load(tmp_path / "posterior", model), posterior, data[0])
+
+
+@pytest.mark.parametrize(
     "method",
     [
         ll.GlmMap(),

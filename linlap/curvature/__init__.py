@@ -5,7 +5,7 @@ from linlap.curvature.diagonal import Diagonal, DiagonalCurvature
 from linlap.curvature.full import Full, FullCurvature
 from linlap.curvature.kron import Kron, KronCurvature, Pair
 from linlap.curvature.low_rank import LowRank, LowRankCurvature
-from linlap.curvature.rows import diagonal_of_rows, full_of_rows
+from linlap.curvature.rows import as_matrix, diagonal_of_rows, full_of_rows
 
 __all__ = [
     "Curvature",
@@ -21,6 +21,7 @@ __all__ = [
     "Structure",
     "Sweep",
     "Totals",
+    "as_matrix",
     "diagonal_of_rows",
     "full_of_rows",
 ]

@@ -18,6 +18,13 @@ def full_of_rows(shapes: Shapes, totals: Totals, rows: Tensor) -> Curvature:
     return FullCurvature(shapes, totals, gram_of_columns(rows).double())
 
 
+def as_matrix(curvature: Curvature) -> Curvature:
+    """Kept rows multiplied out, for what needs the matrix."""
+    if not isinstance(curvature, LowRankCurvature):
+        return curvature
+    return FullCurvature(curvature.shapes, curvature.totals, curvature.root @ curvature.root.mT)
+
+
 def diagonal_of_rows(shapes: Shapes, totals: Totals, rows: Tensor) -> Curvature:
     """The diagonal."""
     pieces = rows.double().square().sum(0).split([shape.numel() for shape in shapes.values()])

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linlap.curvature import Curvature, Totals
+from linlap.curvature import Curvature, Full, Totals, as_matrix
 from linlap.errors import InputError
 from linlap.evidence.descent import Local
 from linlap.evidence.determinants import AutomaticLogDet, LogDet, Terms
@@ -63,6 +63,8 @@ class Problem:
 
 
 def of_weights(posterior: WeightPosterior, over: Over, noise: Noise | None, data: Any, batch_size: int) -> Problem:
+    if noise == "output" and isinstance(posterior.structure, Full):
+        posterior = replace(posterior, curvature=as_matrix(posterior.curvature))
     curvature, network, device = posterior.curvature, posterior.network, posterior.network.device
     groups = Groups(over, network.shapes, device)
     totals, likelihood = curvature.totals, posterior.likelihood
