@@ -15,6 +15,7 @@ from linlap.errors import InputError
 from linlap.fit import check_kinds
 from linlap.inducing import Everything, Inducing, Sparse
 from linlap.likelihoods import Likelihood
+from linlap.linalg.large import LARGE
 from linlap.network import Network
 from linlap.network.inputs import map_tensors
 from linlap.network.memory import require
@@ -77,10 +78,15 @@ def _exact(
     return posterior.prepare()
 
 
-def _require_kernel(points: Points) -> None:
-    item = points.network.vector()[:0].element_size()
+def _require_kernel(points: Points, projected: bool = False) -> None:
+    item = torch.finfo(points.network.dtype).bits // 8
+    each = 8 + 2 * item  # the kernel in float64, as it is kept, and its factor
+    if points.rows < LARGE:
+        each += 8  # whose factor is not written over it
+    if projected:
+        each += 32  # what the data say, both under the posterior's prior, and what is added up of a batch
     require(
-        points.groups * points.rows**2 * (8 + 2 * item),
+        points.groups * points.rows**2 * each,
         points.network.device,
         f"a kernel of {points.groups} × {points.rows} × {points.rows} and its factor",
         "Pass inducing=ll.Subset(M) or ll.Sparse(M) with a smaller M, or outputs='independent'.",
@@ -106,7 +112,7 @@ def _sparse(
     except InputError as error:
         raise type(error)(f"the inducing inputs do not fit: {error}") from error
     points = Points(network, x, coupled, None, progress)
-    _require_kernel(points)
+    _require_kernel(points, projected=True)
     groups = prior.groups(network.shapes, network.device)
     with torch.inference_mode(False), torch.no_grad():
         root = cholesky(points.gram(groups), "kernel of the inducing inputs", progress, network.dtype)

@@ -67,8 +67,8 @@ class Projected(Conditioning):
 
     @classmethod
     def of(cls, root: Tensor, seen: Tensor, dtype: torch.dtype, progress: bool = True) -> Projected:
-        """From R and R⁻¹ (Σ k Λ kᵀ) R⁻ᵀ in float64."""
-        factor = cholesky(plus_identity(seen.clone()), "kernel of the data", progress)
+        """From R and R⁻¹ (Σ k Λ kᵀ) R⁻ᵀ in float64, which is used up."""
+        factor = cholesky(plus_identity(seen), "kernel of the data", progress)
         return cls(root.to(dtype), factor.to(dtype), log_det(factor))
 
     def corrections(self, k: Tensor) -> list[tuple[int, Tensor]]:

@@ -28,7 +28,7 @@ from linlap.posteriors.laws import Laws, as_priors
 from linlap.posteriors.points import Groups, Points, kernel_under, moved
 from linlap.posteriors.refinement import Refinement
 from linlap.posteriors.spectrum import Spectrum
-from linlap.posteriors.weight import as_prior, check_count
+from linlap.posteriors.weight import as_prior, check_count, require_covariances
 from linlap.prior import Prior
 from linlap.types import Gaussian, Inputs
 
@@ -159,6 +159,7 @@ class FunctionPosterior:
         if joint:
             return self._joint(x)
         self.network.prepare(x)
+        require_covariances(self.network, count(x), diagonal)
         means, covs = [], []
         for part in self._parts(x, memory):
             mean, features = self._at(part)

@@ -89,11 +89,7 @@ class WeightPosterior:
         if joint:
             return self._joint(x)
         self.network.prepare(x)
-        n, c = count(x), self.network.outputs_per_input
-        size = 2 * n * c * (1 if diagonal else c) * self._item
-        require(
-            size, self.network.device, f"covariances of {n} inputs", "Pass diagonal=True, or fewer inputs at a time."
-        )
+        require_covariances(self.network, count(x), diagonal)
         means, covs = [], []
         for part in self._parts_to_contract(x, memory, diagonal):
             lin = self.network.linearize(part, once=True)
@@ -234,6 +230,13 @@ class WeightPosterior:
             f"{self.curvature.totals.count} data, {self.prior}"
             + (f", {self.refinement!r})" if self.refinement else ")")
         )
+
+
+def require_covariances(network: Network, n: int, diagonal: bool) -> None:
+    """An error with the number if there is no memory for the answer."""
+    c = network.outputs_per_input
+    size = 2 * n * c * (1 if diagonal else c) * torch.finfo(network.dtype).bits // 8
+    require(size, network.device, f"covariances of {n} inputs", "Pass diagonal=True, or fewer inputs at a time.")
 
 
 def check_count(k: Any) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import resource
+import threading
+import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,6 +103,57 @@ def test_duplicates_in_float32_are_no_information(outputs: Any, large: bool, mon
             for inputs in (Z, torch.cat([Z, Z, Z]))
         )
         close(twice.latent(x).cov, once.latent(x).cov, 1e-4)
+
+
+# Memory
+
+
+def test_covariances_that_memory_cannot_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    process, (_, x, _) = fit(), problem()
+    process.latent(x)
+    monkeypatch.setattr("linlap.network.memory.available", lambda device: 1000)
+    with pytest.raises(ll.MemoryBudgetError, match="covariances of .* inputs needs about .*diagonal=True"):
+        process.latent(x)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("projected", [False, True])
+def test_kernels_take_about_what_is_said(projected: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[int] = []
+    monkeypatch.setattr("linlap.gp.require", lambda size, *words: said.append(size))
+    x, y = noise(2000, 5).to(dtype), noise(2000, 1).to(dtype)
+    model, held = mlp(5, 8, 1).to(dtype), Resident()
+
+    def make(rows: int) -> FunctionPosterior:
+        choice = ll.Sparse(inputs=x[:rows]) if projected else ll.Everything()
+        return ll.gaussian_process(model, (x[:rows], y[:rows]), ll.Gaussian(), choice, progress=False)
+
+    make(50)  # what is loaded once
+    with held:
+        make(2000)
+    assert held.peak <= 1.2 * said[-1]
+
+
+class Resident(threading.Thread):
+    """Watches how much more memory the process takes than at the start."""
+
+    def __enter__(self) -> None:
+        self.before, self.peak, self.over = self.now(), 0, False
+        self.start()
+
+    def __exit__(self, *error: Any) -> None:
+        self.over = True
+        self.join()
+
+    def run(self) -> None:
+        while not self.over:
+            self.peak = max(self.peak, self.now() - self.before)
+            time.sleep(0.001)
+
+    @staticmethod
+    def now() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
 # Data
