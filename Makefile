@@ -56,5 +56,5 @@ $(STAMP): pyproject.toml constraints.txt
 		+ "; name another one: make PYTHON=python3.12" if sys.version_info < (3, 10) else 0)'
 	{ test -e $(STAMP) && $(BIN)/python -c ''; } || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP) install --constraint constraints.txt $(TORCH)
-	$(PIP) install --constraint constraints.txt --editable '.[dev,plot,sklearn]'
+	$(PIP) install --constraint constraints.txt --editable '.[dev,plot,sklearn,hmc]'
 	cat pyproject.toml constraints.txt > $(STAMP)

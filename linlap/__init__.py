@@ -5,7 +5,7 @@ with that same linear model.
 """
 
 from linlap import metrics, ood
-from linlap.baselines import train_map
+from linlap.baselines import ensemble, hmc, mfvi, temperature_scaling, train_map
 from linlap.curvature import Diagonal, Full, Kron, LowRank
 from linlap.errors import InputError, LinlapError, LinlapWarning, MemoryBudgetError, NotFiniteError
 from linlap.evidence import Evidence
@@ -59,14 +59,18 @@ __all__ = [
     "Subset",
     "TopM",
     "Validation",
+    "ensemble",
     "gaussian_process",
+    "hmc",
     "laplace",
     "load",
     "metrics",
+    "mfvi",
     "ood",
     "refine",
     "save",
     "select_prior",
+    "temperature_scaling",
     "train_map",
     "uncertainty",
 ]

@@ -25,7 +25,7 @@ from linlap.errors import InputError
 from linlap.network import Network
 from linlap.network.inputs import map_tensors
 from linlap.network.snapshot import unwrapped
-from linlap.posteriors import FunctionPosterior, Projection, Refinement, WeightPosterior
+from linlap.posteriors import Diagnostics, FunctionPosterior, Projection, Refinement, SamplePosterior, WeightPosterior
 from linlap.posteriors.points import Points, root_of
 from linlap.prior import Prior
 
@@ -34,13 +34,13 @@ FORMAT = 1
 _EXPORTED = [getattr(package, name) for package in (curvature, likelihoods) for name in package.__all__]
 _CLASSES: dict[str, Any] = {
     kind.__name__: kind
-    for kind in [*_EXPORTED, *inducing.CHOICES, Prior, Projection, Refinement]
+    for kind in [*_EXPORTED, *inducing.CHOICES, Diagnostics, Prior, Projection, Refinement]
     if isinstance(kind, type) and is_dataclass(kind)
 }
 _NAMES: dict[Any, str] = {kind: name for name, kind in _CLASSES.items()}
 
 
-Posterior = WeightPosterior | FunctionPosterior
+Posterior = WeightPosterior | FunctionPosterior | SamplePosterior
 
 
 def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
@@ -48,7 +48,7 @@ def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
 
     Of a Gaussian process its inputs are written, and what was summed over data; kernels are made again when needed.
     """
-    if not isinstance(posterior, WeightPosterior | FunctionPosterior):
+    if not isinstance(posterior, WeightPosterior | FunctionPosterior | SamplePosterior):
         raise InputError(
             f"cannot save a {type(posterior).__name__}; pass what ll.laplace or ll.gaussian_process returned."
         )
@@ -73,6 +73,8 @@ def save(posterior: Posterior, path: str | os.PathLike[str]) -> None:
 
 def _parts_of(posterior: Posterior) -> dict[str, Any]:
     """All that makes a posterior besides its network."""
+    if isinstance(posterior, SamplePosterior):
+        return {key: getattr(posterior, key) for key in ("likelihood", "draws", "chains", "diagnostics")}
     own: tuple[str, ...] = ("structure", "curvature")
     rest: dict[str, Any] = {}
     if isinstance(posterior, FunctionPosterior):
@@ -84,6 +86,8 @@ def _parts_of(posterior: Posterior) -> dict[str, Any]:
 def _posterior_of(network: Network, parts: dict[str, Any]) -> Posterior:
     if "curvature" in parts:
         return WeightPosterior(network, **parts)
+    if "draws" in parts:
+        return SamplePosterior(network, **parts)
     x, at, coupled = parts.pop("inputs"), parts.pop("at", None), parts.pop("coupled")
     root = root_of(parts["likelihood"], coupled) if parts["projection"] is None else None
     points = Points(network, map_tensors(x, lambda t: t), coupled, root, at=at)

@@ -13,8 +13,7 @@ from linlap.checks import check_generator, is_whole
 from linlap.errors import InputError
 from linlap.integrators import Integrator, Moments, default_for, moments_of_samples
 from linlap.likelihoods import Likelihood
-from linlap.network import Network
-from linlap.posteriors import WeightPosterior
+from linlap.posteriors import SamplePosterior, WeightPosterior
 from linlap.posteriors.samples import sampled_outputs
 from linlap.types import Gaussian, Inputs
 
@@ -28,6 +27,12 @@ class LatentPosterior(Protocol):
     def latent(self, x: Inputs, *, diagonal: bool = False) -> Gaussian: ...
 
 
+class HasOutputs(Protocol):
+    """A network with trained weights."""
+
+    def outputs(self, x: Inputs) -> Tensor: ...
+
+
 class NetworkPosterior(Protocol):
     """Any posterior around a network's trained weights."""
 
@@ -35,7 +40,7 @@ class NetworkPosterior(Protocol):
     def likelihood(self) -> Likelihood: ...
 
     @property
-    def network(self) -> Network: ...
+    def network(self) -> HasOutputs: ...
 
 
 @dataclass(frozen=True)
@@ -76,21 +81,24 @@ class GLM:
 class BNN:
     """The predictive of the network itself under sampled weights. Underfits with Laplace posteriors; here to compare.
 
+    `samples=None` draws 100 weights, or takes all that a posterior of samples or an ensemble holds.
     `generator=None` draws the same weights in every call and leaves torch's own generator alone.
     """
 
-    posterior: WeightPosterior
-    samples: int = 100
+    posterior: WeightPosterior | SamplePosterior
+    samples: int | None = None
     generator: torch.Generator | None = None
 
     def __post_init__(self) -> None:
         _check_posterior(self.posterior, "sample")
         check_generator(self.generator)
-        if not is_whole(self.samples):
+        if self.samples is not None and not is_whole(self.samples):
             raise InputError(f"samples={self.samples!r}; pass a positive number of weight samples, for instance 100.")
 
     def outputs(self, x: Inputs) -> Tensor:
         """f(x; θ_s) for sampled weights, `[S, n, C]`."""
+        if isinstance(self.posterior, SamplePosterior):
+            return self.posterior.outputs(x, self.samples)
         device = self.posterior.network.device
         generator = torch.Generator(device).manual_seed(0) if self.generator is None else self.generator
         return sampled_outputs(self.posterior, x, self.samples, generator)
@@ -124,5 +132,7 @@ def _check_posterior(posterior: object, needs: str) -> None:
         raise InputError(f"a {type(posterior).__name__} is no posterior; pass what ll.laplace returned.")
     if not hasattr(posterior, needs):
         raise InputError(
-            f"a {type(posterior).__name__} has no {needs}; this predictive needs a posterior over weights."
+            f"a {type(posterior).__name__} has no {needs}; pass what ll.laplace returned to this "
+            "predictive, or what you have to another: samples and ensembles to ll.BNN, a process to ll.GLM, a tempered "
+            "network to ll.MAP."
         )

@@ -13,6 +13,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from linlap.baselines.stacks import Batch
+from linlap.checks import check_seed, is_whole
 from linlap.errors import InputError, NotFiniteError
 
 Rate = float | Callable[[int], float]
@@ -37,8 +38,7 @@ class Plan:
         check_whole(self.steps, "steps", 1000)
         if self.size is not None:
             check_whole(self.size, "batch_size", 512)
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise InputError(f"seed={self.seed!r}; pass a whole number ≥ 0.")
+        check_seed(self.seed)
         if not callable(self.rate):
             _check_rate(self.rate, f"rate={self.rate!r}")
 
@@ -51,7 +51,7 @@ class Plan:
 
 
 def check_whole(value: Any, name: str, example: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+    if not is_whole(value):
         raise InputError(f"{name}={value!r}; pass a whole number ≥ 1, for instance {example}.")
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,6 +22,7 @@ from linlap.network import Network
 from linlap.network.inputs import cat, count, map_tensors, take, tensors_of
 from linlap.network.snapshot import private_copy, unwrapped
 from linlap.posteriors import as_prior
+from linlap.prior import Prior
 from linlap.refine.minibatches import Minibatches
 from linlap.types import Inputs, Params
 
@@ -41,7 +43,7 @@ class Batch:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """One network, at the weights it starts from, its data, and the precision of its prior `[P]`.
+    """One network, at the weights it starts from, its data, and the prior with its precision `[P]`.
 
     `data` are tensors (x, y) where all of them are at hand, y as the likelihood wants it.
     """
@@ -51,11 +53,23 @@ class Problem:
     network: Network
     data: Any
     total: int
+    prior: Prior
     precision: Tensor
 
     @property
     def tensors(self) -> TensorBatches | None:
         return self.data if isinstance(self.data, TensorBatches) else None
+
+    def log_likelihood(self, likelihood: Likelihood, network: Network) -> float:
+        """Σ log p(y | f) over the data, in one pass."""
+        total = 0.0
+        tensors = self.tensors
+        data = self.data if tensors is None else (tensors.x, tensors.y)
+        for x, y in as_batches(data, _READ, network.device):
+            with torch.no_grad():
+                f = network.outputs_at({}, x)
+                total += float(likelihood.log_prob(likelihood.prepare(y, f), f).double().sum())
+        return total
 
     def trained(self, theta: Tensor) -> nn.Module:
         """A copy of the user's model with other weights `[P]`, in evaluation mode."""
@@ -92,12 +106,29 @@ class Stack:
         """Of their priors `[K, P]`."""
         return torch.stack([problem.precision for problem in self.problems])
 
-    def outputs(self, params: Params, x: Inputs) -> Tensor:
-        """f `[K, n, C]` with weights `[K, …]`; one network by itself runs as it is."""
+    @property
+    def names(self) -> list[str]:
+        return [problem.name for problem in self.problems]
+
+    def apply(self, function: Callable[..., Tensor], *stacked: Any) -> Tensor:
+        """A function of one network's tensors, for all of them `[K, …]`; a network by itself runs as it is.
+
+        Random numbers are the same for all, as for each by itself.
+        """
         if len(self.problems) == 1:
-            alone = {name: p[0] for name, p in params.items()}
-            return self.network.outputs_at(alone, map_tensors(x, lambda t: t[0])).unsqueeze(0)
-        return vmap(self.network.outputs_at, randomness="same")(params, x)
+            return function(*(map_tensors(part, lambda t: t[0]) for part in stacked)).unsqueeze(0)
+        return vmap(function, randomness="same")(*stacked)
+
+    def outputs(self, theta: Tensor, x: Inputs) -> Tensor:
+        """f `[K, n, C]` with weights `[K, P]`."""
+        return self.apply(self.network.outputs_at, self.network.named(theta), x)
+
+    def glimpse(self) -> Inputs:
+        """Some inputs of the first network."""
+        first = self.problems[0]
+        if first.tensors is not None:
+            return first.tensors.x
+        return next(iter(as_batches(first.data, _READ, first.network.device)))[0]
 
     def log_likelihood(self, f: Tensor, batch: Batch) -> Tensor:
         """Σ log p(y | f) over all data `[K]`, as far as a batch tells."""
@@ -147,10 +178,10 @@ def _like_outputs(network: Network, x: Inputs) -> Tensor:
     return few.new_zeros(count(x), few.shape[1])
 
 
-def problems_of(models: Any, data: Any, likelihood: Likelihood, prior: Any) -> list[Problem]:
+def problems_of(models: Any, data: Any, likelihood: Likelihood, prior: Any, *, tempered: bool = True) -> list[Problem]:
     """One problem, or one for each model of a list with its own data; a prior for each of them, or one for all."""
     if not isinstance(models, list | tuple):
-        return [_problem("the network", models, data, likelihood, prior)]
+        return [_problem("the network", models, data, likelihood, _prior(prior, tempered))]
     if not models or not isinstance(data, list | tuple) or len(data) != len(models):
         given = f"{len(data)} data" if isinstance(data, list | tuple) else f"data of type {type(data).__name__}"
         raise InputError(
@@ -161,14 +192,27 @@ def problems_of(models: Any, data: Any, likelihood: Likelihood, prior: Any) -> l
     if len(priors) != len(models):
         raise InputError(f"{len(models)} models and {len(priors)} priors; pass one prior for each, or one for all.")
     each = zip(models, data, priors, strict=True)
-    return [_problem(f"network {k} of the list", *parts[:2], likelihood, parts[2]) for k, parts in enumerate(each)]
+    return [
+        _problem(f"network {k} of the list", model, own, likelihood, _prior(one, tempered))
+        for k, (model, own, one) in enumerate(each)
+    ]
 
 
-def _problem(name: str, model: Any, data: Any, likelihood: Any, prior: Any) -> Problem:
+def _prior(given: Any, tempered: bool) -> Prior:
+    prior = as_prior(given)
+    if not tempered and float(prior.temperature) != 1.0:
+        raise InputError(
+            f"a prior with temperature {float(prior.temperature):g}, which plays no part in this; pass "
+            "ll.Prior(precision) without one."
+        )
+    return prior
+
+
+def _problem(name: str, model: Any, data: Any, likelihood: Any, prior: Prior) -> Problem:
     check_kinds(model, likelihood)
     model = unwrapped(model)
     network = Network(model)
-    by_parameter = as_prior(prior).by_parameter(network.shapes, network.device)
+    by_parameter = prior.by_parameter(network.shapes, network.device)
     each = [by_parameter[name].expand(shape.numel()) for name, shape in network.shapes.items()]
     precision = torch.cat(each).to(network.dtype)
     batches = as_batches(data, _READ, network.device)
@@ -177,12 +221,12 @@ def _problem(name: str, model: Any, data: Any, likelihood: Any, prior: Any) -> P
         total = sum(count(x) for x, _ in batches)
         if not total:
             raise InputError("the data are empty: no batch came. Pass at least one input.")
-        return Problem(name, model, network, data, total, precision)
+        return Problem(name, model, network, data, total, prior, precision)
     total = count(source.x)
     ((x, y),) = Batches([(source.x, source.y)], network.device, 1)
     network.check(x)
     y = likelihood.prepare(y, _like_outputs(network, x))
-    return Problem(name, model, network, TensorBatches(x, y, total), total, precision)
+    return Problem(name, model, network, TensorBatches(x, y, total), total, prior, precision)
 
 
 def stacks_of(problems: Sequence[Problem], likelihood: Likelihood) -> list[Stack]:
@@ -202,8 +246,7 @@ def _alike(one: Problem, other: Problem) -> bool:
     """Whether two problems differ in weights, numbers of their data and priors alone, as far as can be seen."""
     if one.tensors is None or other.tensors is None or _form(one) != _form(other):
         return False
-    mine, its = _fixed(one.network), _fixed(other.network)
-    return mine.keys() == its.keys() and all(torch.equal(t, its[name]) for name, t in mine.items())
+    return same_rest(one.network, other.network)
 
 
 def _form(problem: Problem) -> tuple[Any, ...]:
@@ -213,10 +256,15 @@ def _form(problem: Problem) -> tuple[Any, ...]:
     return type(problem.model), repr(problem.model), network.shapes, network.dtype, network.device, data
 
 
-def _fixed(network: Network) -> Params:
-    """What the network computes with besides its weights."""
-    held = {**dict(network.model.named_parameters()), **dict(network.model.named_buffers())}
-    return {name: t for name, t in held.items() if name not in network.theta}
+def same_rest(one: Network, other: Network) -> bool:
+    """Whether they compute with the same numbers besides their weights: frozen ones and buffers."""
+
+    def rest(network: Network) -> Params:
+        held = {**dict(network.model.named_parameters()), **dict(network.model.named_buffers())}
+        return {name: t for name, t in held.items() if name not in network.theta}
+
+    mine, its = rest(one), rest(other)
+    return mine.keys() == its.keys() and all(torch.equal(t, its[name]) for name, t in mine.items())
 
 
 def _runnable(stack: Stack) -> list[Stack]:
@@ -248,4 +296,12 @@ def _first_rows(problem: Problem) -> TensorBatches:
 
 def _start(stack: Stack) -> Tensor:
     """f `[K, n, C]` of all data at the weights that the networks come with."""
-    return stack.outputs(stack.network.named(stack.theta), next(stack.batches(None, 0)).x)
+    return stack.outputs(stack.theta, next(stack.batches(None, 0)).x)
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """torch's own generators start from a seed, and are put back afterwards."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield

@@ -68,8 +68,7 @@ def train_map(
     trained: list[nn.Module | None] = [None] * len(problems)
     with ticking(progress, steps * len(stacks), "training") as tick:
         for stack in stacks:
-            names = [problem.name for problem in stack.problems]
-            found = climb(log_joint(stack), stack.theta, stack.batches(batch_size, seed), plan, names, tick)
+            found = climb(log_joint(stack), stack.theta, stack.batches(batch_size, seed), plan, stack.names, tick)
             for place, problem, theta in zip(stack.places, stack.problems, found.point, strict=True):
                 trained[place] = problem.trained(theta)
     return trained if isinstance(model, list | tuple) else trained[0]
@@ -79,7 +78,7 @@ def log_joint(stack: Stack) -> Any:
     """Of weights `[K, P]`, up to the prior's constant."""
 
     def objective(theta: Tensor, batch: Batch) -> Tensor:
-        f = stack.outputs(stack.network.named(theta), batch.x)
+        f = stack.outputs(theta, batch.x)
         return stack.log_likelihood(f, batch) - 0.5 * (stack.precision * theta.square()).sum(-1)
 
     return objective

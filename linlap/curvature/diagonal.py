@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from linlap.curvature.base import Curvature, Shapes, Structure, Sweep, Totals, numel
+from linlap.errors import InputError
 from linlap.jacobian import Jacobian
 from linlap.linalg import BlockDiagonal
 from linlap.linalg import Diagonal as DiagonalOperator
@@ -25,7 +26,15 @@ class DiagonalCurvature(Curvature):
     def precision(self, prior: Prior) -> BlockDiagonal:
         device = next(iter(self.values.values())).device
         d = prior.by_parameter(self.shapes, device)
-        return BlockDiagonal({(name,): DiagonalOperator(h + d[name]) for name, h in self.values.items()})
+        total = {name: h + d[name] for name, h in self.values.items()}
+        # Only what was found by variational inference in the network itself can be below zero.
+        for name, precision in total.items():
+            if (precision <= 0).any():
+                raise InputError(
+                    f"under this prior some weights of {name!r} would have no positive precision: the posterior, found "
+                    "under a larger prior precision, is wider than this prior. Find it anew under this one."
+                )
+        return BlockDiagonal({(name,): DiagonalOperator(precision) for name, precision in total.items()})
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,13 @@ from linlap.network.inputs import count
 from linlap.posteriors.weight import WeightPosterior
 from linlap.types import Inputs, Params
 
+SAMPLES = 100
+
 
 def sampled_outputs(
-    posterior: WeightPosterior, x: Inputs, k: int, generator: torch.Generator, *, checked: bool = False
+    posterior: WeightPosterior, x: Inputs, k: int | None, generator: torch.Generator, *, checked: bool = False
 ) -> Tensor:
-    """f(x; θ_s), `[k, n, C]`; `checked` where the network has been run on x before.
+    """f(x; θ_s), `[k, n, C]`, of 100 where k is None; `checked` where the network has been run on x before.
 
     Where the posterior is diagonal, linear layers that see each input once are sampled at their outputs
     instead (local reparameterisation): the law is the same for each input, the noise differs between inputs,
@@ -37,7 +39,7 @@ def sampled_outputs(
     means = {name: m for name, m in centre.items() if name in replaced}
     done = []
     with torch.no_grad():
-        for _ in range(k):
+        for _ in range(SAMPLES if k is None else k):
             drawn = {name: v[0] for name, v in posterior.sample(1, generator).items() if name not in replaced}
             with _noisy(local, spread, generator):
                 done.append(network.outputs_at(means | drawn, x))

@@ -11,22 +11,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import linlap as ll
+from tests.baselines.cases import classes, tanh_network, weights
 from tests.checks import close, noise, rest_of, same
-
-
-def network(seed: int, *, hidden: int = 5, outputs: int = 1, dtype: torch.dtype = torch.float64) -> nn.Sequential:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return nn.Sequential(nn.Linear(2, hidden), nn.Tanh(), nn.Linear(hidden, outputs)).to(dtype)
-
-
-def classes(seed: int, n: int = 30) -> tuple[Tensor, Tensor]:
-    x = noise(n, 2, seed=seed)
-    return x, (x[:, 0] + 0.3 * noise(n, seed=seed) > 0).long()
-
-
-def weights(model: nn.Module) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
 def test_a_linear_model_ends_at_its_closed_form() -> None:
@@ -55,15 +41,15 @@ def adam_by_hand(
 def test_steps_are_those_of_adam_on_the_log_joint() -> None:
     """With a precision for each layer."""
     data, given = classes(0), {"0": 0.5, "2": 3.0}
-    trained = ll.train_map(network(0), data, ll.Bernoulli(), ll.Prior(given), steps=20, rate=0.05, progress=False)
-    by_name = {name: given[name[0]] for name, _ in network(0).named_parameters()}
-    close(weights(trained), adam_by_hand(network(0), *data, by_name, 20, 0.05), 1e-10)
+    trained = ll.train_map(tanh_network(0), data, ll.Bernoulli(), ll.Prior(given), steps=20, rate=0.05, progress=False)
+    by_name = {name: given[name[0]] for name, _ in tanh_network(0).named_parameters()}
+    close(weights(trained), adam_by_hand(tanh_network(0), *data, by_name, 20, 0.05), 1e-10)
 
 
 @pytest.mark.parametrize("batch_size", [None, 7])
 def test_side_by_side_is_one_by_one(batch_size: int | None) -> None:
     """Seeds, data, and precisions; two lengths of data and two architectures make four stacks."""
-    models = [network(seed, hidden=5 + seed % 2) for seed in range(8)]
+    models = [tanh_network(seed, hidden=5 + seed % 2) for seed in range(8)]
     data = [classes(seed, 30 + 3 * (seed // 4)) for seed in range(8)]
     deltas = [10.0 ** (seed / 2 - 2) for seed in range(8)]
     options: dict[str, Any] = {"steps": 60, "rate": 0.02, "batch_size": batch_size, "progress": False}
@@ -138,7 +124,7 @@ def test_networks_that_cannot_go_side_by_side_go_one_by_one(models: list[nn.Modu
 def test_the_seed_decides_the_batches_and_nothing_else_does() -> None:
     def run(seed: int) -> Tensor:
         options: dict[str, Any] = {"steps": 10, "batch_size": 4, "seed": seed, "progress": False}
-        return weights(ll.train_map(network(0), classes(0), ll.Bernoulli(), **options))
+        return weights(ll.train_map(tanh_network(0), classes(0), ll.Bernoulli(), **options))
 
     first = run(1)
     torch.manual_seed(99)
@@ -163,8 +149,9 @@ def test_all_forms_of_data(form: str) -> None:
     x, y = classes(0)
     dataset = TensorDataset(x, y)
     forms = {"dataset": dataset, "loader": DataLoader(dataset, batch_size=30), "batches": [(x, y)]}
-    trained = ll.train_map(network(0), forms[form], ll.Bernoulli(), steps=20, progress=False)
-    close(weights(trained), weights(ll.train_map(network(0), (x, y), ll.Bernoulli(), steps=20, progress=False)), 1e-9)
+    trained = ll.train_map(tanh_network(0), forms[form], ll.Bernoulli(), steps=20, progress=False)
+    expected = ll.train_map(tanh_network(0), (x, y), ll.Bernoulli(), steps=20, progress=False)
+    close(weights(trained), weights(expected), 1e-9)
 
 
 def test_the_model_stays_as_it_is_and_frozen_weights_stay_frozen() -> None:
@@ -184,7 +171,7 @@ def test_the_model_stays_as_it_is_and_frozen_weights_stay_frozen() -> None:
 
 def test_progress_may_be_a_function() -> None:
     calls: list[int] = []
-    models, data = [network(0), network(1, hidden=4)], [classes(0), classes(1)]
+    models, data = [tanh_network(0), tanh_network(1, hidden=4)], [classes(0), classes(1)]
     ll.train_map(models, data, ll.Bernoulli(), steps=7, progress=lambda: calls.append(1))
     assert len(calls) == 14
 
@@ -210,9 +197,9 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "seed": ({"seed": -1}, "seed=-1"),
     "model": ({"model": "net"}, "model is a str"),
     "no models": ({"model": [], "data": []}, "0 models"),
-    "too few data": ({"model": [network(0)] * 2, "data": [classes(0)]}, "2 models and 1 data"),
-    "no list of data": ({"model": [network(0)] * 3}, "3 models and 2 data"),
-    "priors": ({"model": [network(0)], "data": [classes(0)], "prior": [1.0, 2.0]}, "1 models and 2 priors"),
+    "too few data": ({"model": [tanh_network(0)] * 2, "data": [classes(0)]}, "2 models and 1 data"),
+    "no list of data": ({"model": [tanh_network(0)] * 3}, "3 models and 2 data"),
+    "priors": ({"model": [tanh_network(0)], "data": [classes(0)], "prior": [1.0, 2.0]}, "1 models and 2 priors"),
     "prior": ({"prior": -1.0}, "prior precision is -1.0"),
     "likelihood": ({"likelihood": "bernoulli"}, "likelihood is 'bernoulli'"),
     "labels": ({"data": (classes(0)[0], classes(0)[1] + 1)}, "neither 0 nor 1"),
@@ -224,7 +211,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("change", "message"), BAD.values(), ids=list(BAD))
 def test_bad_input_is_refused(change: dict[str, Any], message: str) -> None:
-    given: dict[str, Any] = {"model": network(0), "data": classes(0), "likelihood": ll.Bernoulli(), "steps": 3}
+    given: dict[str, Any] = {"model": tanh_network(0), "data": classes(0), "likelihood": ll.Bernoulli(), "steps": 3}
     with pytest.raises(ll.InputError) as error:
         ll.train_map(**(given | change), progress=False)
     assert message in str(error.value)
