@@ -41,6 +41,11 @@ GROUPS = {
         (*_TRAINING, "samples"),
         lambda cost: cost.training(cost.count, cost.config.steps) + cost.fit(cost.config.samples) + cost.networks(),
     ),
+    "mfvi": Group(
+        baselines.mfvi,
+        ("mfvi_steps", "mfvi_step_size", "samples"),
+        lambda cost: cost.training(cost.count, 2 * cost.config.mfvi_steps) + cost.networks(),
+    ),
     "refine_full": Group(
         _at_map(linearised.refine_full),
         (*_TRAINING, "samples", "refine_steps", "refine_rate"),

@@ -17,6 +17,7 @@ from linlap.report.files import save_picture
 
 METHODS = {
     "map": "MAP",
+    "mfvi": "MFVI",
     "bnn_full": "BNN",
     "glm_full": "GLM",
     "glm_diag": "GLM diagonal",
@@ -123,4 +124,4 @@ BEYOND = """## Beyond the paper
 - *Temperature scaled*: one number a network, by validation NLL.
 - *Deep ensemble*: the network and others from other first weights, at the δ where it is best alone on validation data.
 - NUTS over the weights is not among them: trees of depth 10 in 1000 steps of warming up and 1000 draws are two million
-  gradients a chain, a hundred times what training takes, and no chain can go side by side with another."""
+  gradients a chain, two hundred times what training takes, and chains do not go side by side as trainings do."""
