@@ -12,7 +12,7 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest
 WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow lint bench format clean
+.PHONY: help setup demo test test-slow lint bench bench-full bench-gpu format clean
 
 help: ## list these commands
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1 | \2/p' Makefile | while IFS='|' read -r name what; do \
@@ -34,9 +34,21 @@ lint: $(STAMP) ## lint, format check and types
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(STAMP) ## build the peers' environment, then measure against it (quick run)
+bench: $(STAMP) ## build the peers' environment, then measure against it: the quick form, some minutes
 	PYTHON=$(PYTHON) bash benchmarks/setup_peers.sh
 	.venv-peers/bin/python -m benchmarks --quick
+
+bench-full: $(STAMP) ## every comparison and growth curve, the picture and the pages: hours, 16 GiB
+	PYTHON=$(PYTHON) bash benchmarks/setup_peers.sh
+	.venv-peers/bin/python -m benchmarks --full
+	$(BIN)/python -m benchmarks.many_outputs
+	$(BIN)/python -m benchmarks.growth
+	$(BIN)/python -m benchmarks.large_gp
+	$(BIN)/python -m benchmarks.picture
+	$(BIN)/python -m benchmarks.pages
+
+bench-gpu: $(STAMP) ## latent covariances and fits on a GPU
+	$(BIN)/python -m benchmarks.gpu --fits 4096
 
 format: $(STAMP) ## mend format and imports
 	$(BIN)/ruff check --fix .

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import bars
+from benchmarks import bars, many_outputs
 from benchmarks.cells import MIB, deviation, dig, judged, number, short, start, titled
 from benchmarks.gp_report import gp_tables
 from benchmarks.peers import DEFAULT_PEER, FLOORS, GP_PEERS, OURS, OUTPUTS, PEERS
@@ -28,7 +28,7 @@ def parts(paths: Sequence[Path]) -> list[str]:
     """One table each of latent covariances, fits and correctness; Gaussian processes; the import and what failed."""
     every = load(paths)
     gps = [r for r in every if r["what"].endswith("gaussian process")]
-    records = [r for r in every if r not in gps]
+    records = [r for r in every if r["what"] in ("latent covariance", "fit")]
     latent = [r for r in records if r["what"] == "latent covariance" and not r["tiny"]]
     fits = [r for r in records if r["what"] == "fit"]
     found = [
@@ -44,6 +44,7 @@ def parts(paths: Sequence[Path]) -> list[str]:
         titled("Relative error in float64 to the reference", _one_a_problem(records), _agreement_row),
         *gp_tables(gps, _agreement_row),
     ]
+    found += [many_outputs.table(r) for r in every if r["what"] == "many outputs"]
     found += [_import_line(json.loads(path.read_text())) for path in paths if path.name == "import.json"]
     found.append(_failures(every))
     return [part for part in found if part]

@@ -31,7 +31,8 @@ RESULTS = Path(__file__).parent / "results"
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run. every_backend: latent covariances by each of the peer's backends, not its default alone."""
+    """What to run. every_backend: latent covariances and Gaussian processes by each of the peer's backends, not its
+    default alone."""
 
     problems: tuple[str, ...]
     structures: tuple[Structure, ...] = STRUCTURES
@@ -42,6 +43,7 @@ class Plan:
     latent: bool = True
     fits: bool = True
     gps: bool = True
+    time_gps: bool = True
     imports: bool = True
 
 
@@ -64,7 +66,7 @@ def measure_all(plan: Plan, results: Path = RESULTS) -> list[Path]:
             if plan.fits and problem.weights.fit_timed is not None:
                 path = results / f"fit-{problem.name}-{structure.lower()}.json"
                 written.append(_write(path, measure_fit(problem, structure, plan)))
-        for outputs in plan.outputs if plan.gps and problem.gp else ():
+        for outputs in plan.outputs if plan.gps and problem.gp and (plan.time_gps or problem.tiny) else ():
             path = results / f"gp-{problem.name}-{outputs}.json"
             written.append(_write(path, measure_gp(problem, outputs, plan)))
     return written
@@ -95,7 +97,7 @@ def measure_gp(problem: Problem, outputs: Outputs, plan: Plan) -> dict[str, Any]
     record["environment"] = environment.describe(plan.threads)
     if problem.tiny:
         return record | {"agreement": agreement(problem, outputs, plan.threads)}
-    names = [OURS.name, *(peer.name for peer in GP_PEERS)]
+    names = [OURS.name, *(peer.name for peer in (GP_PEERS if plan.every_backend else GP_PEERS[:1]))]
     parts = {part: _memory_and_time(part, problem, outputs, plan, names) for part in ("fit", "latent")}
     failed = {f"{name} ({part})": why for part, found in parts.items() for name, why in found.pop("failed").items()}
     return record | parts | {"failed": failed}

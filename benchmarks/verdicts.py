@@ -32,7 +32,7 @@ class Verdict:
 
 def verdicts(records: list[Record], imports: Record) -> list[Verdict]:
     """All bars, in the order of bars.py."""
-    by_kind = {(r["what"], r["problem"], r["structure"]): r for r in records}
+    by_kind = {(r["what"], r.get("problem"), r.get("structure")): r for r in records}
     found: list[Verdict] = []
     for (problem, structure), latent in bars.LATENT.items():
         record = by_kind.get(("latent covariance", problem, structure), {})
@@ -47,6 +47,10 @@ def verdicts(records: list[Record], imports: Record) -> list[Verdict]:
         found += _of_gp(f"Gaussian process, {problem} {outputs}", gp, record)
     for outputs, large in bars.LARGE_GP.items():
         found += _of_large(outputs, large, records)
+    many = by_kind.get(("many outputs", None, None), {})
+    products = dig(many, "products", "Kron", "median")
+    what = f"variances of {many.get('classes', 'many')} outputs, last layer Kron"
+    found.append(Verdict(what, "times the layer's product", bars.MANY_OUTPUTS, products, False))
     ratio = dig(imports, "ratio", "median")
     return [*found, Verdict("import linlap", "times import torch", bars.IMPORT_RATIO, ratio, False)]
 
