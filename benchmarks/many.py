@@ -14,7 +14,7 @@ import linlap as ll
 from linlap.report.datasets import banana
 from linlap.report.training import falling, tanh_network
 
-_MANY, _FEW, _DATA = 100, 3, 150
+_MANY, _FEW, _DATA, _TRAIN = 100, 2, 150, 100
 Data = tuple[Tensor, Tensor]
 
 
@@ -35,7 +35,7 @@ def speed(rounds: int) -> dict[str, Any]:
             "seconds a network, by itself": statistics.median(by_itself),
             "times faster": statistics.median(ratios),
         }
-    return {"networks": _MANY, "data": _DATA, "weights": 3351} | found
+    return {"networks": _MANY, "data": _DATA, "weights": 3351, "rounds": rounds} | found
 
 
 def _work(models: list[Any], data: list[Data]) -> Iterator[tuple[str, Callable[[], Any], Callable[[int], Any]]]:
@@ -81,7 +81,7 @@ def predictions(splits: int) -> dict[str, Any]:
 
 
 def _banana(split: int) -> tuple[Any, Data, Data]:
-    given = banana(split, train=100, test=500)
+    given = banana(split, train=_TRAIN, test=500)
     return ll.Bernoulli(), (given.x, given.y), (given.x_test, given.y_test)
 
 
@@ -91,7 +91,7 @@ def _of_sklearn(load: str, likelihood: Any) -> Callable[[int], tuple[Any, Data, 
 
         x, y = getattr(datasets, load)(return_X_y=True)
         order = torch.randperm(len(y), generator=torch.Generator().manual_seed(split))
-        rows, held = order[:_DATA], order[_DATA:]
+        rows, held = order[:_TRAIN], order[_TRAIN:]
         inputs, targets = torch.as_tensor(x, dtype=torch.float64), torch.as_tensor(y)
         spread = inputs[rows].std(0)
         inputs = (inputs - inputs[rows].mean(0)) / torch.where(spread > 0, spread, 1.0)
@@ -118,7 +118,7 @@ def _kind(targets: Tensor) -> torch.dtype:
 PROBLEMS: dict[str, Callable[[int], tuple[Any, Data, Data]]] = {
     "banana": _banana,
     "breast cancer": _of_sklearn("load_breast_cancer", ll.Bernoulli()),
-    "digits": _of_sklearn("load_digits", ll.Categorical()),
+    "wine": _of_sklearn("load_wine", ll.Categorical()),
     "diabetes": _of_sklearn("load_diabetes", ll.Gaussian(0.7)),
 }
 METHODS = {

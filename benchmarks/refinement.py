@@ -189,7 +189,7 @@ JOBS: dict[str, Callable[[Job], dict[str, Any]]] = {
     "spaces": spaces,
     "scale": scale,
     "many": lambda job: many.speed(job.rounds),
-    "predictions": lambda job: many.predictions(splits=10),
+    "predictions": lambda job: many.predictions(splits=5),
 }
 
 
@@ -203,11 +203,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.refinement", description=__doc__)
     parser.add_argument("--only", choices=list(JOBS), action="append", help="default: all")
     parser.add_argument("--out", type=Path, default=RESULTS / "refinement.json")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", default="", help="where a broken off run at scale is kept, to be gone on with")
     given = parser.parse_args()
     record = json.loads(given.out.read_text()) if given.out.exists() else {"what": "refinement"}
     for what in given.only or JOBS:
-        job = Job(what, threads=2 if what == "scale" else 1, folder=given.folder)
+        job = Job(what, threads=2 if what == "scale" else 1, rounds=given.rounds, folder=given.folder)
         say(f"refinement: {what}")
         found = run_fresh("benchmarks.refinement", asdict(job), job.threads, _LONGEST)
         record[what] = found | {"environment": environment.describe(job.threads)}

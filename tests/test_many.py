@@ -209,12 +209,16 @@ def test_the_one_at_fault_is_named() -> None:
         )
     with pytest.raises(ll.NotFiniteError, match=r"models\[1\]: the inputs"):
         ll.laplace(models, [data[0], (data[1][0] * torch.inf, data[1][1]), *data[2:]], ll.Categorical(), ll.Diagonal())
+    with pytest.raises(ll.NotFiniteError, match=r"models\[0\]: the inputs"):
+        ll.laplace(models, [(data[0][0] * torch.inf, data[0][1]), *data[1:]], ll.Categorical(), ll.Full())
     with pytest.raises(ll.InputError, match=r"models\[3\]: .*precision"):
         ll.laplace(models, data, ll.Categorical(), ll.Full(), [1.0, 1.0, 1.0, -1.0])
     posteriors = ll.laplace(models, data, ll.Categorical(), ll.Full(), 1.0, progress=False)
     for method in (ll.GlmMap(), ll.NaturalGradient(steps=2), ll.NaturalGradient("kron", steps=2)):
         with pytest.raises(ll.InputError, match=r"posteriors\[2\]: .*fitted on 6 data and these are 5"):
             ll.refine(posteriors, [*data[:2], (data[2][0][:5], data[2][1][:5]), data[3]], method, progress=False)
+        with pytest.raises(ll.InputError, match=r"posteriors\[0\]: data is a Tensor"):
+            ll.refine(posteriors, [data[0][0], *data[1:]], method, progress=False)
         with pytest.raises(ll.InputError, match=r"posteriors\[1\]: .*refines a posterior over weights"):
             ll.refine([posteriors[0], "?"], data[:2], method)
 

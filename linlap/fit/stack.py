@@ -22,7 +22,7 @@ def curvatures(tasks: Sequence[Task]) -> list[Curvature]:
     found: dict[int, Curvature] = {}
     keys = [_key(task) for task in tasks]
     with tqdm(total=len(tasks), desc="fitting", leave=False, delay=1.0, disable=not tasks[0].options.progress) as bar:
-        for places in batches_of(keys, lambda place: _most(tasks[place])):
+        for places in batches_of(keys, lambda place: _most(place, tasks[place])):
             found |= zip(places, _fitted(places, [tasks[place] for place in places], keys[places[0]]), strict=True)
             bar.update(len(places))
     return [found[place] for place in range(len(tasks))]
@@ -30,7 +30,7 @@ def curvatures(tasks: Sequence[Task]) -> list[Curvature]:
 
 def _fitted(places: list[int], tasks: list[Task], key: Hashable | None) -> list[Curvature]:
     """Together, or one by one: also where something is wrong, to say with which."""
-    if key is not None and _most(tasks[0]):
+    if key is not None and _most(places[0], tasks[0]):
         try:
             with torch.inference_mode(False), torch.no_grad():
                 return _together(tasks)
@@ -52,12 +52,12 @@ def _key(task: Task) -> Hashable | None:
     return outline(task.network), form(source.x), form(source.y), task.likelihood
 
 
-def _most(task: Task) -> int:
+def _most(place: int, task: Task) -> int:
     """How many tasks like this one a quarter of the free memory holds."""
     network, source = task.network, task.batches.source
-    for x, _ in task.batches:
+    with about(f"models[{place}]"):
+        x, _ = next(iter(task.batches))
         network.prepare(x)
-        break
     n = count(source.x) if isinstance(source, TensorBatches) else 0
     each = 4 * n * network.outputs_per_input * network.size
     if isinstance(task.options.structure, Full) and 2 * n * network.outputs_per_input > network.size:

@@ -50,18 +50,20 @@ def refined(
     pairs: Sequence[Pair], climb: Climb, stream: Callable[[Pair], WeightPosterior] | None, progress: bool
 ) -> list[WeightPosterior]:
     """Each posterior refined: those that are alike together, and by `stream`, if given, those that are not small."""
-    many = len(pairs)
-    small = [stream is None or is_small(*pair) for pair in pairs]
-    keys = [_key(*pair) if fits else None for pair, fits in zip(pairs, small, strict=True)]
+    many, small, keys = len(pairs), [], []
+    for place, pair in enumerate(pairs):
+        with named(place, many):
+            small.append(is_small(*pair))
+            keys.append(_key(*pair) if small[-1] else None)
 
     def alone(place: int) -> WeightPosterior:
         with named(place, many):
             pair = pairs[place]
-            return climb(_stored([pair]))[0] if stream is None or small[place] else stream(pair)
+            return stream(pair) if stream and not small[place] else climb(_stored([pair]))[0]
 
     found: dict[int, WeightPosterior] = {}
     with tqdm(total=many, desc="refining", leave=False, delay=1.0, disable=not progress or many == 1) as bar:
-        for places in batches_of(keys, lambda place: _most(*pairs[place])):
+        for places in batches_of(keys, lambda place: _most(pairs[place][0])):
             done = _together([pairs[place] for place in places], climb) if len(places) > 1 else None
             found |= zip(places, done or [alone(place) for place in places], strict=True)
             bar.update(len(places))
@@ -91,9 +93,8 @@ def _key(posterior: WeightPosterior, data: Any) -> Hashable | None:
     return outline(posterior.network), posterior.structure, form(source.x), form(source.y), posterior.likelihood
 
 
-def _most(posterior: WeightPosterior, data: Any) -> int:
+def _most(posterior: WeightPosterior) -> int:
     """How many posteriors like this one to take at a time, by the free memory."""
-    is_small(posterior, data)  # which makes the number of outputs known
     rows, size = posterior.curvature.totals.count * posterior.network.outputs_per_input, posterior.network.size
     each = 8 * (4 * rows * size + 4 * min(rows, size) ** 2)
     return min(_MOST, available(posterior.network.device) // 4 // each)
