@@ -74,7 +74,10 @@ def _eigenpairs(root: Tensor) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class LowRank(Structure):
-    """The `rank` strongest directions; elsewhere the prior. `steps` Lanczos steps, one pass over the data each."""
+    """The `rank` strongest directions; elsewhere the prior. `steps` Lanczos steps, one pass over the data each.
+
+    A sum of curvatures keeps the directions of each: it is that of all data as far as neither has left anything out.
+    """
 
     rank: int
     steps: int | None = None

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from linlap.errors import InputError, NotFiniteError
-from linlap.types import Inputs
+from linlap.types import Inputs, Params
 
 
 def tensors_of(x: Inputs) -> list[Tensor]:
@@ -57,6 +57,25 @@ def check_numbers(x: Inputs) -> None:
             raise NotFiniteError(
                 f"the inputs (shape {tuple(t.shape)}) have NaN or infinite entries; remove or impute them first."
             )
+
+
+def check_like(t: Any, what: str, like: Tensor, shape: Sequence[int | str]) -> Tensor:
+    """A tensor of this shape, of the dtype and on the device of another."""
+    if not isinstance(t, Tensor) or tuple(t.shape) != tuple(shape) or (t.dtype, t.device) != (like.dtype, like.device):
+        found = f"{t.dtype} {list(t.shape)} on {t.device}" if isinstance(t, Tensor) else f"a {type(t).__name__}"
+        wanted = ", ".join(map(str, shape))
+        raise InputError(f"{what} is {found}; pass a tensor {like.dtype} [{wanted}] on {like.device}.")
+    return t
+
+
+def check_weights(v: Any, theta: Params) -> None:
+    """One tensor for each of the weights."""
+    names = set(v) if isinstance(v, Mapping) else None
+    if names != theta.keys():
+        given = sorted(map(str, names)) if names is not None else f"a {type(v).__name__}"
+        raise InputError(f"v is for {given}; pass a dict with a tensor for each of {sorted(theta)}.")
+    for name, p in theta.items():
+        check_like(v[name], f"v[{name!r}]", p, tuple(p.shape))
 
 
 def count(x: Inputs) -> int:

@@ -31,7 +31,9 @@ from linlap.network.inputs import (
     arguments,
     as_matrix,
     check_form,
+    check_like,
     check_numbers,
+    check_weights,
     count,
     map_tensors,
     output_tensor,
@@ -153,6 +155,7 @@ class Network:
     def jvp(self, x: Inputs, v: Params) -> Tensor:
         """J v `[n, C]` for one weight vector, in one forward pass where the model's operations allow it."""
         self.prepare(x)
+        check_weights(v, self.theta)
         if self._forward_mode is None:
             with without_tf32(self.device):
                 self._forward_mode = self._forward_mode_agrees(take(x, 0, 3))
@@ -187,7 +190,7 @@ class Network:
     def vjp(self, x: Inputs, u: Tensor) -> Params:
         """Jᵀ u by parameter name for u `[n, C]`, summed over inputs."""
         self.prepare(x)
-        return self._autograd_vjp(x, u)
+        return self._autograd_vjp(x, check_like(u, "u", self.theta[self.names[0]], (count(x), self.outputs_per_input)))
 
     # Memory
 
@@ -482,7 +485,8 @@ def _seeds(seeds: Seeds, mean: Tensor) -> Tensor:
     n, c = mean.shape
     if seeds is None:
         return torch.eye(c, dtype=mean.dtype, device=mean.device).expand(n, c, c)
-    return seeds(mean) if callable(seeds) else seeds
+    u = seeds(mean) if callable(seeds) else seeds
+    return check_like(u, "seeds", mean, (n, u.shape[1] if u.ndim == 3 else "r", c))
 
 
 def _collect(calls: list[Call], gradients: list[Tensor], n: int) -> dict[str, list[tuple[Rule, Tensor]]]:

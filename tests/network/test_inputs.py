@@ -87,6 +87,23 @@ def test_numbers_that_are_no_weights_of_the_models_dtype() -> None:
     close(lin.jacobian.dense(), truth.J, 1e-5)
 
 
+def test_seeds_and_weights_that_do_not_fit() -> None:
+    truth = truth_of("mlp_2_hidden")
+    network, (n, c) = ll.Network(truth.model()), truth.f.shape
+    v = network.named(network.vector())
+    for seeds in (noise(n, c), noise(n + 1, 1, c), noise(n, 1, c + 1), noise(n, 1, c).float()):
+        with pytest.raises(ll.InputError, match=rf"seeds is torch.float.*pass a tensor torch.float64 \[{n}, .*{c}\]"):
+            network.linearize(truth.x, seeds)
+    for u in (noise(n), noise(n, c + 1), noise(n, c).float(), None):
+        with pytest.raises(ll.InputError, match=rf"u is .*pass a tensor torch.float64 \[{n}, {c}\] on cpu"):
+            network.vjp(truth.x, u)  # type: ignore[arg-type]
+    for wrong in (network.vector(), {**v, "other": v["0.bias"]}, {"0.bias": v["0.bias"]}):
+        with pytest.raises(ll.InputError, match="pass a dict with a tensor for each of .'0.bias'"):
+            network.jvp(truth.x, wrong)  # type: ignore[arg-type]
+    with pytest.raises(ll.InputError, match=r"v\['0.bias'\] is torch.float64 \[1\]"):
+        network.jvp(truth.x, {**v, "0.bias": noise(1)})
+
+
 def test_outputs_of_one_axis_are_a_column() -> None:
     truth = truth_of("output_vector")
     posterior = truth.fit(ll.Full())
