@@ -57,11 +57,12 @@ def _away_from_data(value: Values, networks: Sequence[str]) -> Iterator[Check]:
         f"mean epistemic variance: {_said(networks, near=near, far=far)}",
         all(f > 2 * n for n, f in zip(near, far, strict=True)),
     )
-    yield Check(
-        "The deeper the network, the more certain GLM is",
-        f"standard deviation far from data: {_said(networks, GLM=glm)}",
-        glm == sorted(glm, reverse=True),
-    )
+    for name, deviations in (("MAP", alone), ("GLM", glm)):
+        yield Check(
+            f"The deeper the network, the more certain {name} is",
+            f"standard deviation far from data: {_said(networks, **{name: deviations})}",
+            deviations == sorted(deviations, reverse=True),
+        )
     if all((network, "mfvi", "far_epistemic") in value for network in networks):
         mfvi = _each(value, networks, "mfvi", "far_epistemic")
         yield Check(

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 MAP, LAPLACE, REFINED, MFVI, HMC = "map", "laplace", "refined", "mfvi", "hmc"
+NARROW = 5  # the width with which the paper shows MFVI of three layers
 Grid = tuple[float, ...]
 
 
@@ -62,8 +63,8 @@ class Config:
     refinements: int = 250
     points: int = 100
     limit: float = 4.0
-    hmc_samples: int = 500
-    hmc_warmup: int = 500
+    hmc_samples: int = 250
+    hmc_warmup: int = 250
     hmc_chains: int = 4
 
     def of(self, cell: Cell) -> dict[str, Any]:

@@ -9,29 +9,34 @@ from pathlib import Path
 from typing import Any
 
 from experiments.banana import claims, report
-from experiments.banana.config import LAPLACE, MAP, MFVI, REFINED, Cell, Config
+from experiments.banana.config import HMC, LAPLACE, MAP, MFVI, NARROW, REFINED, Cell, Config
 from experiments.banana.data import Points, points
 from experiments.banana.measure import measure
 from experiments.common.cells import Measured, Store, Tick
 from experiments.common.checks import Check
 from experiments.common.run import Experiment, Found
 
-_NARROW = 5  # the width with which the paper shows MFVI of three layers
-
 
 @dataclass(frozen=True)
 class Banana(Experiment[Cell]):
-    """`splits` of the points; the figures are of the first."""
+    """`splits` of the points; the figures are of the first, and so is HMC of networks with `hmc` layers."""
 
     points: Points
     config: Config = field(default_factory=Config)
     layers: tuple[int, ...] = (1, 2, 3)
     splits: int = 3
+    hmc: tuple[int, ...] = (1,)
 
     def cells(self) -> Sequence[Cell]:
         """Split by split, so that a run broken off has all networks on some of the splits."""
-        groups = (MAP, LAPLACE, REFINED)
-        return [Cell(self.points.name, n, g, s) for s in range(self.splits) for n in self.layers for g in groups]
+        return [cell for split in range(self.splits) for cell in self._of_split(split)]
+
+    def _of_split(self, split: int) -> list[Cell]:
+        groups = (MAP, LAPLACE, REFINED, MFVI)
+        cells = [Cell(self.points.name, layers, group, split) for layers in self.layers for group in groups]
+        narrow = [Cell(self.points.name, 3, MFVI, split, width=NARROW)] if 3 in self.layers else []
+        sampled = [Cell(self.points.name, layers, HMC, split) for layers in self.hmc if split == 0]
+        return cells + narrow + sampled
 
     def settings(self, cell: Cell) -> dict[str, Any]:
         data = hashlib.sha256(self.points.x.numpy().tobytes() + self.points.y.numpy().tobytes())
@@ -39,11 +44,14 @@ class Banana(Experiment[Cell]):
 
     def seconds(self, cell: Cell) -> float:
         """As measured on one thread of a machine of 2 cores, by steps and by samples at so many places."""
-        config, weights = self.config, cell.weights
+        config = self.config
+        if cell.group == HMC:
+            return config.hmc_chains * (config.hmc_samples + config.hmc_warmup) * 0.1 * cell.layers
         if cell.group in (MAP, MFVI):
-            return config.steps * len(config.grid(cell)) * (1 + cell.layers) * (1.5e-4 if cell.group == MAP else 4e-4)
+            each = 1.2e-4 if cell.group == MAP else 4e-4
+            return config.steps * len(config.grid(cell)) * cell.layers * cell.width / 50 * each
         places = len(self.points.y) + (config.points**2 if cell.split == 0 else 0)
-        return 2 + places * (2 * config.samples * cell.layers if cell.group == LAPLACE else 10 * weights) * 2e-7
+        return 2 + places * cell.layers * (config.samples * 7e-7 if cell.group == LAPLACE else 1e-4)
 
     def measure(self, cell: Cell, store: Store, tick: Tick) -> Measured:
         return measure(cell, self.config, self.points, store, tick)
@@ -58,5 +66,5 @@ class Banana(Experiment[Cell]):
 def make(quick: bool, data: Path | None) -> Banana:
     """On the folder's 5300 points, or on as many that are made."""
     if quick:
-        return Banana(points(data), Config(steps=500, samples=100, refinements=100, points=40), splits=1)
+        return Banana(points(data), Config(steps=500, samples=100, refinements=100, points=40), splits=1, hmc=())
     return Banana(points(data))

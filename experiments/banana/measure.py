@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 import linlap as ll
-from experiments.banana.config import LAPLACE, MAP, MFVI, Cell, Config
+from experiments.banana.config import HMC, LAPLACE, MAP, MFVI, Cell, Config
 from experiments.banana.data import Pair, Points
-from experiments.common.cells import Arrays, Measured, Store, Tick
+from experiments.common.cells import Arrays, Measured, Store, Tick, counting
 from linlap import metrics
 from linlap.plotting import Plane, on_plane
 from linlap.posteriors import WeightPosterior
@@ -81,6 +81,8 @@ def measure(cell: Cell, config: Config, points: Points, store: Store, tick: Tick
     if cell.group == MFVI:
         return _mfvi(problem, tick)
     model, precision = trained(problem, store)
+    if cell.group == HMC:
+        return _hmc(problem, model, precision, tick)
     judge = _laplace if cell.group == LAPLACE else _refined
     return _joined([problem.judged(name, predictive) for name, predictive in judge(problem, model, precision, tick)])
 
@@ -95,9 +97,8 @@ def _joined(parts: Sequence[Measured]) -> Measured:
 def _map(problem: Problem, tick: Tick) -> Measured:
     """The network under the δ of least NLL on validation data; its weights are kept."""
     config, grid = problem.config, problem.config.grid(problem.cell)
-    data, rate = [problem.train] * len(grid), config.rate_at(config.rate)
-    tick("training")
-    models = ll.train_map(problem.networks(), data, LIKELIHOOD, grid, steps=config.steps, rate=rate, progress=False)
+    data, rate, step = [problem.train] * len(grid), config.rate_at(config.rate), counting(tick, "training: step")
+    models = ll.train_map(problem.networks(), data, LIKELIHOOD, grid, steps=config.steps, rate=rate, progress=step)
     posteriors = [_fit(model, problem, ll.Diagonal(), d) for model, d in zip(models, grid, strict=True)]
     place = int(np.argmin([problem.valid_nll(ll.MAP(posterior)) for posterior in posteriors]))
     found = problem.judged("map", ll.MAP(posteriors[place]))
@@ -145,10 +146,34 @@ def _refined(problem: Problem, model: nn.Module, precision: float, tick: Tick) -
 
 def _mfvi(problem: Problem, tick: Tick) -> Measured:
     config, grid = problem.config, problem.config.grid(problem.cell)
-    data, rate = [problem.train] * len(grid), config.rate_at(config.rate_of_mfvi)
-    tick("variational inference")
-    found = ll.mfvi(problem.networks(), data, LIKELIHOOD, grid, steps=config.steps, rate=rate, progress=False)
+    data, rate, step = [problem.train] * len(grid), config.rate_at(config.rate_of_mfvi), counting(tick, "step")
+    found = ll.mfvi(problem.networks(), data, LIKELIHOOD, grid, steps=config.steps, rate=rate, progress=step)
     predictives = [BNN(posterior, config.samples) for posterior in found]
     place = int(np.argmin([problem.valid_nll(BNN(posterior, 100)) for posterior in found]))
     judged = problem.judged("mfvi", predictives[place])
     return Measured([*judged.rows, _row("mfvi", "precision", grid[place])], judged.arrays)
+
+
+def _hmc(problem: Problem, model: nn.Module, precision: float, tick: Tick) -> Measured:
+    """The true posterior under the δ of the MAP, as far as chains find it."""
+    config = problem.config
+    found = ll.hmc(
+        model,
+        problem.train,
+        LIKELIHOOD,
+        precision,
+        samples=config.hmc_samples,
+        chains=config.hmc_chains,
+        warmup=config.hmc_warmup,
+        progress=counting(tick, "sample"),
+    )
+    judged = problem.judged("hmc", BNN(found))
+    said = found.diagnostics
+    assert said is not None
+    trust = {
+        "r_hat": float(said.r_hat.max()),
+        "r_hat_outputs": float(said.r_hat_outputs.max()),
+        "effective_outputs": float(said.effective_outputs.min()),
+        "divergences": float(said.divergences),
+    }
+    return Measured([*judged.rows, *(_row("hmc", name, value) for name, value in trust.items())], judged.arrays)

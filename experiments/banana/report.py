@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from experiments.banana.config import Cell
+from experiments.banana.config import MAP, NARROW, Cell
 from experiments.banana.data import BANANA
 from experiments.common import tables
 from experiments.common.cells import Arrays, write_whole
@@ -29,10 +29,11 @@ TITLES = {
     "bnn_full": "BNN\nfull",
     "bnn_diag": "BNN\ndiagonal",
     "mfvi": "MFVI",
+    "mfvi_narrow": f"MFVI\n{NARROW} units",
     "hmc": "HMC",
 }
 POSTERIORS = ("glm_full", "glm_diag", "glm_refine_full", "glm_refine_diag")
-PREDICTIVES = ("map", "glm_full", "bnn_full", "bnn_diag", "mfvi", "hmc")
+PREDICTIVES = ("map", "glm_full", "bnn_full", "bnn_diag", "mfvi", "mfvi_narrow", "hmc")
 _SCORES, _PARAGRAPHS = ("nll", "accuracy", "ece"), "\n\n"
 _WHERE = {
     "far_deviation": "Standard deviation far from data",
@@ -42,7 +43,7 @@ _WHERE = {
 
 
 def write(banana: Banana, found: Found, checks: Sequence[Check], out: Path) -> None:
-    networks = {cell.network: cell for cell in banana.cells() if cell.split == 0}
+    networks = {cell.network: cell for cell in banana.cells() if cell.split == 0 and cell.group == MAP}
     for cell in networks.values():
         for name, wanted in (("predictives", PREDICTIVES), ("posteriors", POSTERIORS)):
             if name == "predictives" or cell.layers == 2:
@@ -54,8 +55,9 @@ def _picture(banana: Banana, found: Found, cell: Cell, wanted: Sequence[str], pa
     """The planes of some methods, with the training points of the first split."""
     arrays: Arrays = {}
     for one in banana.cells():
-        if one.split == 0 and one.network == cell.network:
-            arrays |= found.store.arrays(one.name)
+        if one.split == 0 and one.layers == cell.layers:
+            planes_of = found.store.arrays(one.name)
+            arrays |= planes_of if one.width == cell.width else {"mfvi_narrow": planes_of["mfvi"]}
     panels = {TITLES[name]: _plane(arrays[name], banana) for name in wanted if name in arrays}
     (x, y), _, _ = banana.points.split(0, banana.config.size)
     title = f"{cell.layers} hidden layer{'s' if cell.layers > 1 else ''} of {cell.width} tanh"

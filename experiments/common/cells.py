@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from zipfile import BadZipFile
@@ -116,6 +117,18 @@ def _measure(
     spent = {"seconds": time.perf_counter() - wall, "cpu_seconds": time.process_time() - cpu}
     record = {"cell": cell.about, "config": as_json(settings), **spent, "rows": found.rows}
     return store.write(cell.name, record, found.arrays)
+
+
+def counting(tick: Tick, what: str, every: int = 50) -> Callable[[], None]:
+    """To be called after each step of something long: tells `tick` now and then how far it is."""
+    done = count(1)
+
+    def step() -> None:
+        number = next(done)
+        if number % every == 0:
+            tick(f"{what} {number}")
+
+    return step
 
 
 def missing(

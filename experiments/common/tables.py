@@ -9,7 +9,7 @@ from experiments.common.checks import Check
 from experiments.common.rows import Mean, Row
 
 NONE = "–"
-NAMES = {"nll": "NLL", "ece": "ECE"}
+NAMES = {"nll": "NLL", "accuracy": "Accuracy", "ece": "ECE"}
 
 
 def shown(value: Mean | None, digits: int = 4, sign: bool = False) -> str:

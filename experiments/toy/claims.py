@@ -13,7 +13,7 @@ from experiments.common.run import Found
 from experiments.toy.laws import Law
 from experiments.toy.posteriors import DAMPENED, GAUSSIAN, GGN, HESSIAN
 
-GRID = "grid"
+GRID, HMC = "grid", "hmc"
 PAPERS = (HESSIAN, GGN, DAMPENED)
 NONE = 0.001  # of the mass: no mass to speak of
 
@@ -46,10 +46,20 @@ def of_law(name: str, law: Law, truth: Law) -> list[dict[str, Any]]:
 def checks(found: Found) -> list[Check]:
     """The claims, each with its numbers."""
     value = {(row.method, row.metric): row.mean for row in found.rows}
-    return [_masses(value), _widths(value), _monotone(value), *_modes(value), *_distances(value)]
+    return [_sampler(value), _masses(value), _widths(value), _monotone(value), *_modes(value), *_distances(value)]
 
 
 Values = dict[tuple[str, str], float]
+
+
+def _sampler(value: Values) -> Check:
+    apart = value[HMC, "distance_of_means"], value[HMC, "distance_of_laws"]
+    return Check(
+        "HMC finds the exact posterior",
+        f"distance of means {apart[0]:.4f}, of laws {apart[1]:.4f}; R-hat up to {value[HMC, 'r_hat']:.3f}, effective "
+        f"samples from {value[HMC, 'effective_samples']:.0f}",
+        max(apart) < 0.01 and value[HMC, "r_hat"] < 1.05,
+    )
 
 
 def _masses(value: Values) -> Check:
@@ -57,8 +67,8 @@ def _masses(value: Values) -> Check:
     others = {name: value[name, "mass_below_zero"] for name in PAPERS}
     return Check(
         "The true posterior has no mass at w < 0, every Laplace posterior has",
-        f"exact {true:.1e}; {_listed(others)}",
-        true < NONE and all(mass > 10 * NONE for mass in others.values()),
+        f"exact {true:.1e}; HMC {value[HMC, 'mass_below_zero']:.1e}; {_listed(others)}",
+        true < NONE and value[HMC, "mass_below_zero"] < NONE and all(mass > 10 * NONE for mass in others.values()),
     )
 
 
@@ -82,7 +92,7 @@ def _monotone(value: Values) -> Check:
 
 
 def _modes(value: Values) -> Iterable[Check]:
-    for names, modes in (([f"bnn_{name}" for name in PAPERS], 2), ([GRID, f"glm_{GGN}"], 1)):
+    for names, modes in (([f"bnn_{name}" for name in PAPERS], 2), ([GRID, HMC, f"glm_{GGN}"], 1)):
         found = {name: value[name, "modes_at_3"] for name in names}
         first = {name: value[name, "least_mode_at_3"] for name in names}
         wanted = all(mode < 0.1 for mode in first.values()) if modes == 2 else all(m > 0.9 for m in first.values())
@@ -97,7 +107,9 @@ def _modes(value: Values) -> Iterable[Check]:
 
 def _distances(value: Values) -> Iterable[Check]:
     apart = {
-        method: found for (method, metric), found in value.items() if metric == "distance_of_means" and method != GRID
+        method: found
+        for (method, metric), found in value.items()
+        if metric == "distance_of_means" and method not in (GRID, HMC)
     }
     ours, bnns = apart[f"glm_{GGN}"], {f"bnn_{name}": apart[f"bnn_{name}"] for name in PAPERS}
     yield Check(

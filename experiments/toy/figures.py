@@ -35,7 +35,7 @@ class Column:
 
 
 def illustration(true: Column, bnn: Column, glm: Column) -> Figure:
-    """Above: the posteriors, two draws as functions of both models, p at x = 3. Below: the predictives."""
+    """Above: the posteriors, two weights as functions of both models, p at x = 3. Below: the predictives."""
     draws = np.array([[1.0, 0.3], [-0.45, 0.3]])
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(10.6, 6.8), layout="constrained")
@@ -86,6 +86,7 @@ def density(axis: Axes, column: Column) -> None:
     across, upward = (np.linspace(*window, 241) for window in WINDOW)
     if "shares" in column.posterior:
         shares = column.posterior["shares"]
+        axis.plot(*column.posterior["draws"].T, ".", color=column.colour, markersize=2, alpha=0.25, markeredgewidth=0)
         line = np.linspace(-LIMIT, LIMIT, len(shares))
         axis.contour(line, line, shares.T, levels=_levels(shares), colors=column.colour, linewidths=1.5)
         mode = np.argwhere(shares == shares.max())[0]
@@ -126,7 +127,7 @@ def _draws(axis: Axes, draws: NDArray[Any], mean: NDArray[Any]) -> None:
     for f, style, label in ((outputs(theta, INPUTS), "-", "f(x; θ)"), (linear, "--", "the linear model")):
         for place, colour in enumerate((DARK, OTHER)):
             axis.plot(_LINE, f[place], color=colour, linewidth=1.6, linestyle=style, label=None if place else label)
-    axis.set(title="The two draws, as functions", xlabel="x", xlim=(_LINE[0], _LINE[-1]), ylim=(-7, 11.5))
+    axis.set(title="The network at these two weights", xlabel="x", xlim=(_LINE[0], _LINE[-1]), ylim=(-7, 11.5))
     axis.legend(frameon=False, loc="upper left", ncols=2)
 
 

@@ -10,7 +10,7 @@ from experiments.common.cells import write_whole
 from experiments.common.checks import Check
 from experiments.common.run import Found
 from experiments.toy import figures
-from experiments.toy.claims import GRID
+from experiments.toy.claims import GRID, HMC
 from experiments.toy.figures import OURS, TRUE, UNDERFIT, Column
 from experiments.toy.laws import Law
 from experiments.toy.posteriors import DAMPENED, GAUSSIAN, GGN, HESSIAN, KRON, KRON_DAMPENED
@@ -18,6 +18,7 @@ from linlap.report.files import save_picture
 
 NAMES = {
     GRID: "exact",
+    HMC: "HMC",
     HESSIAN: "full Laplace",
     GGN: "Laplace-GGN",
     DAMPENED: "dampened Laplace-GGN",
@@ -35,17 +36,21 @@ _PREDICTIVES = {
 
 
 def write(found: Found, checks: Sequence[Check], out: Path) -> None:
-    true, bnn, glm = _column(found, GRID), _column(found, GGN, "bnn"), _column(found, GGN, "glm")
+    true, bnn, glm = _true(found), _column(found, GGN, "bnn"), _column(found, GGN, "glm")
     others = _column(found, HESSIAN, "bnn"), bnn, glm, _column(found, DAMPENED, "bnn")
     save_picture(figures.illustration(true, bnn, glm), out / "toy_classification.png")
     save_picture(figures.posteriors([*others, true]), out / "1d_toy.png")
     write_whole(out / "report.md", page(found, checks))
 
 
-def _column(found: Found, posterior: str, predictive: str | None = None) -> Column:
+def _true(found: Found) -> Column:
+    """HMC's draws on the exact density, and the predictive of the draws."""
+    sampled = found.store.arrays(HMC)
+    return Column(NAMES[HMC], TRUE, found.store.arrays(GRID) | {"draws": sampled["draws"]}, Law.among(sampled, HMC))
+
+
+def _column(found: Found, posterior: str, predictive: str) -> Column:
     arrays = found.store.arrays(posterior)
-    if predictive is None:
-        return Column(NAMES[posterior], TRUE, arrays, Law.among(arrays, posterior))
     law = Law.among(arrays, f"{predictive}_{posterior}")
     return Column(f"{NAMES[posterior]}, {predictive.upper()}", _COLOURS[predictive], arrays, law)
 
@@ -55,17 +60,17 @@ def page(found: Found, checks: Sequence[Check]) -> str:
 
 Six points on a line, x = −6, −4, −2 with y = 0 and x = 2, 4, 6 with y = 1; f(x) = 5 tanh(wx + b); p(y = 1 | x) is the
 sigmoid of f(x); w and b are N(0, 1). With two weights the posterior is known exactly, on a grid, and everything can be
-held against it. `linlap reproduce toy` makes this page.
+held against it, HMC among it. `linlap reproduce toy` makes this page.
 
 {tables.claims(checks)}
 
 ![Posterior, two draws, predictives](toy_classification.png)
 
-Above left: lines around the innermost 10, 50 and 90 % of the exact posterior and of the Laplace-GGN posterior, with
-their modes (+) and two draws. Middle: a draw from where only the Laplace posterior has mass (▲) makes a network with
-its classes swapped; the linear model at the same weights ends where it should. Right: so p(y = 1 | x = 3) piles up at
-0, too, for BNN. Below: its mean is pulled to ½ everywhere, while GLM follows the exact predictive. Shaded: innermost 50
-and 66 %; solid: median; dashed: mean.
+Above left: lines around the innermost 10, 50 and 90 % of the exact posterior, with draws of HMC, and of the Laplace-GGN
+posterior, with their modes (+) and two weights. Middle: weights from where only the Laplace posterior has mass (▲) make
+a network with its classes swapped; the linear model at the same weights ends where it should. Right: for BNN,
+p(y = 1 | x = 3) so piles up at 0, too. Below: its mean is pulled to ½ everywhere, while GLM follows that of HMC.
+Shaded: innermost 50 and 66 %; solid: median; dashed: mean.
 
 ![All posteriors and predictives](1d_toy.png)
 
@@ -94,12 +99,12 @@ with the same posterior comes nearer still.
 
 def _widths(found: Found) -> list[list[str]]:
     value = {(row.method, row.metric): row.mean for row in found.rows}
-    return [[NAMES[name], *(f"{value[name, metric]:.3g}" for metric in _WIDTHS)] for name in (GRID, *GAUSSIAN)]
+    return [[NAMES[name], *(f"{value[name, metric]:.3g}" for metric in _WIDTHS)] for name in (GRID, HMC, *GAUSSIAN)]
 
 
 def _predictives(found: Found) -> list[list[str]]:
     value = {(row.method, row.metric): row.mean for row in found.rows}
-    methods = [(GRID, None), *((name, predictive) for name in GAUSSIAN for predictive in ("bnn", "glm"))]
+    methods = [(GRID, None), (HMC, None), *((name, predictive) for name in GAUSSIAN for predictive in ("bnn", "glm"))]
     return [
         [
             NAMES[name],

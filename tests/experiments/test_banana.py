@@ -34,6 +34,9 @@ CONFIG = Config(
     samples=20,
     refinements=5,
     points=12,
+    hmc_samples=6,
+    hmc_warmup=6,
+    hmc_chains=2,
 )
 
 
@@ -61,9 +64,11 @@ def found(banana: Banana, out: Path) -> Found:
 def test_every_method_has_its_scores(found: Found, banana: Banana) -> None:
     methods = {row.method for row in found.rows if row.network == "2x50_tanh"}
     kinds = {f"{kind}_{of}" for kind in ("glm", "bnn", "glm_refine") for of in ("full", "diag")}
-    assert methods == {"map", *kinds}
+    assert methods == {"map", "mfvi", *kinds}
+    assert "hmc" in {row.method for row in found.rows if row.network == "1x50_tanh"}
     for row in found.rows:
-        assert row.splits == (1 if "near" in row.metric or "far" in row.metric else 2)
+        first = row.method == "hmc" or "near" in row.metric or "far" in row.metric
+        assert row.splits == (1 if first else 2)
         assert row.paper_mean is None
         assert row.dataset == "some"
         assert np.isfinite(row.mean)

@@ -141,6 +141,14 @@ def test_nothing_half_written_is_left(tmp_path: Path) -> None:
     assert not cells.missing(Study().cells(), Study().settings, Store(tmp_path / "cells"))
 
 
+def test_counting_tells_now_and_then() -> None:
+    told: list[str] = []
+    step = cells.counting(told.append, "sample", every=3)
+    for _ in range(7):
+        step()
+    assert told == ["sample 3", "sample 6"]
+
+
 def row(mean: float, stderr: float | None, metric: str = "nll", paper: Mean | None = None) -> Row:
     theirs = paper or Mean(1.0, 0.3)
     return Row("glass", "1x50_tanh", "map", metric, mean, stderr, theirs.mean, theirs.stderr, 10)

@@ -13,14 +13,14 @@ from matplotlib.image import imread
 from torch import nn
 
 from experiments.common.run import Found, run
-from experiments.toy.claims import GRID, of_weights
+from experiments.toy.claims import GRID, HMC, of_weights
 from experiments.toy.experiment import Toy, make
 from experiments.toy.laws import AT, INPUTS, LEVELS, Law
 from experiments.toy.posteriors import DAMPENED, GAUSSIAN, GGN, HESSIAN, KRON_DAMPENED, gaussian, grid
 from experiments.toy.problem import PRECISION, X, Y, inputs, log_joint, outputs, trained
 from linlap.types import Gaussian
 
-TINY = Toy(samples=1500, points=61, steps=600)
+TINY = Toy(samples=1500, hmc_samples=400, points=61, steps=600)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_every_claim_holds(found: Found) -> None:
 
 def test_every_posterior_has_its_rows(found: Found) -> None:
     methods = {row.method for row in found.rows}
-    assert methods == {GRID, *GAUSSIAN, *(f"{kind}_{name}" for kind in ("bnn", "glm") for name in GAUSSIAN)}
+    assert methods == {GRID, HMC, *GAUSSIAN, *(f"{kind}_{name}" for kind in ("bnn", "glm") for name in GAUSSIAN)}
     assert all(row.dataset == "toy" and row.splits == 1 and row.paper_mean is None for row in found.rows)
 
 
