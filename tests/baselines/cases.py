@@ -22,3 +22,15 @@ def classes(seed: int, n: int = 30) -> tuple[Tensor, Tensor]:
 
 def weights(model: nn.Module) -> Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+class Picky(nn.Module):
+    """Decides by its data what to compute, which torch.vmap refuses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 1).double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        f: Tensor = self.layer(x)
+        return f * 2 if f.sum().item() > 0 else f

@@ -11,7 +11,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor, nn
 
 import linlap as ll
-from tests.baselines.cases import classes, tanh_network, weights
+from tests.baselines.cases import Picky, classes, tanh_network, weights
 from tests.checks import close, noise, rest_of, same
 
 
@@ -42,20 +42,8 @@ def test_trained_members_are_taken_as_they_are() -> None:
     close(ll.MAP(posterior)(classes(0)[0]).logits, models[0](classes(0)[0])[:, 0].detach())
 
 
-class Alone(nn.Module):
-    """torch.vmap refuses it; each member runs by itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(2, 1).double()
-
-    def forward(self, x: Tensor) -> Tensor:
-        f: Tensor = self.layer(x)
-        return f * 2 if f.sum().item() > 0 else f
-
-
 def test_networks_that_cannot_run_side_by_side() -> None:
-    models = [Alone() for _ in range(3)]
+    models = [Picky() for _ in range(3)]
     x = noise(1, 2)
     posterior = ll.ensemble(models, None, ll.Gaussian(), steps=None)
     drawn = torch.stack([torch.stack([f * 2 if f > 0 else f for f in model.layer(x)[0]]) for model in models])

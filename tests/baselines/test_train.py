@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import linlap as ll
-from tests.baselines.cases import classes, tanh_network, weights
+from tests.baselines.cases import Picky, classes, tanh_network, weights
 from tests.checks import close, noise, rest_of, same
 
 
@@ -87,18 +87,6 @@ def test_other_layers_side_by_side(build: Callable[[int], nn.Module]) -> None:
         assert (weights(trained) - weights(model)).abs().max() > 1e-3
 
 
-class Picky(nn.Module):
-    """Decides by its data what to compute, which torch.vmap refuses."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(2, 1).double()
-
-    def forward(self, x: Tensor) -> Tensor:
-        f: Tensor = self.layer(x)
-        return f * 2 if f.sum().item() > 0 else f
-
-
 class Signed(nn.Module):
     """Looks the same as others of its class but for a number that no weight or buffer holds."""
 
@@ -132,6 +120,24 @@ def test_the_seed_decides_the_batches_and_nothing_else_does() -> None:
     assert torch.equal(run(1), first)
     assert torch.equal(torch.get_rng_state(), before)
     assert not torch.equal(run(2), first)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("batch_size", [None, 7])
+def test_on_a_gpu_as_on_a_cpu(batch_size: int | None) -> None:
+    """Also where steps are replayed as a graph, whose rate must still change."""
+    options: dict[str, Any] = {"steps": 40, "rate": lambda step: 0.05 / (1 + step), "batch_size": batch_size}
+    models, data = [tanh_network(seed) for seed in range(3)], [classes(seed) for seed in range(3)]
+    here = ll.train_map(models, data, ll.Bernoulli(), **options, progress=False)
+    there = ll.train_map(
+        [tanh_network(seed).cuda() for seed in range(3)],
+        [(x.cuda(), y.cuda()) for x, y in data],
+        ll.Bernoulli(),
+        **options,
+        progress=False,
+    )
+    for one, other in zip(here, there, strict=True):
+        close(weights(other).cpu(), weights(one), 1e-6)
 
 
 def test_minibatches_climb_the_objective_of_all_data() -> None:
