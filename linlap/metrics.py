@@ -125,6 +125,8 @@ def _scores(side: Tensor | td.Distribution) -> Tensor:
 
 def _targets(predictive: td.Distribution, y: Tensor) -> Tensor:
     """y in the shape, dtype and on the device that predictive.log_prob takes; no broadcasting."""
+    if not isinstance(predictive, td.Distribution):
+        raise InputError(f"a {type(predictive).__name__} is no distribution; pass what predictive(x) gives.")
     if not isinstance(y, Tensor):
         raise InputError(f"y is a {type(y).__name__}, not a tensor; pass torch.as_tensor(y).")
     shape = predictive.batch_shape + predictive.event_shape

@@ -187,3 +187,9 @@ def test_other_bad_input(classes: tuple[td.Categorical, Tensor]) -> None:
     mixture = td.MixtureSameFamily(td.Categorical(logits=torch.zeros(2)), td.Normal(torch.zeros(2), 1.0))
     with pytest.raises(InputError, match="no closed entropy"):
         metrics.predictive_entropy(mixture)
+
+
+@pytest.mark.parametrize("given", [3, torch.ones(4, 2), lambda x: x])
+def test_what_is_no_distribution(given: object) -> None:
+    with pytest.raises(InputError, match="is no distribution; pass what predictive\\(x\\) gives"):
+        metrics.nll(given, torch.zeros(4))  # type: ignore[arg-type]
