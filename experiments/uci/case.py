@@ -58,8 +58,8 @@ class Case:
         """A few networks at a time, as memory allows; `extra` bytes each besides the linear models."""
         n, c = self.splits.count + self.x_new.shape[1], self.splits.of.outputs
         rows, p = self.splits.count * c, self.networks.theta.shape[1]
-        small = min(rows, p)
-        each = 8 * (3 * n * c * p + 4 * small**2 + 2 * small * n * c) + extra
+        side = rows if 3 * rows < p else p  # of what is factorised, at most
+        each = 8 * (3 * n * c * p + 4 * side**2 + 2 * side * n * c) + extra
         for part in chunks(len(self.networks), each, default_budget(self.device)):
             yield self._part(part)
 
