@@ -10,7 +10,6 @@ import argparse
 import json
 import math
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,13 +22,13 @@ from torch import Tensor
 import linlap as ll
 from benchmarks import environment, networks
 from benchmarks.cells import MIB
-from benchmarks.measure import extra_peak
+from benchmarks.measure import clock, extra_peak
 from benchmarks.process import run_fresh, say
 from benchmarks.run import RESULTS
 
 OUT = RESULTS / "growth.json"
 PICTURE = Path(__file__).parents[1] / "docs" / "pictures" / "growth.png"
-_SECONDS = 2.0  # a point is repeated for about this long
+_SECONDS = 1.0  # a point is repeated for about this long
 _MOST = 9
 _INPUTS = 64
 
@@ -97,11 +96,11 @@ def measure(job: Job) -> dict[str, Any]:
     """Extra memory of the first call, and the median of the seconds of some more."""
     work = call(job)
     memory = extra_peak(work)
-    seconds: list[float] = []
+    now, seconds = clock(), list[float]()
     while not seconds or (sum(seconds) < _SECONDS and len(seconds) < _MOST):
-        start = time.perf_counter()
+        start = now()
         work()
-        seconds.append(time.perf_counter() - start)
+        seconds.append(now() - start)
     return {"seconds": median(seconds), "bytes": memory.bytes, "rounds": len(seconds)}
 
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from benchmarks import oracle
-from benchmarks.measure import Call, Samples, extra_peak, interleave, ratio, summary
+from benchmarks.measure import Call, Samples, clock, extra_peak, interleave, ratio, summary
 from benchmarks.peers import FLOORS, LIBRARIES, OURS, OUTPUTS, Kind, Library
 from benchmarks.problems import PROBLEMS, Problem, Sizes
 
@@ -107,6 +107,7 @@ def _compared(samples: dict[str, Samples], against: list[str]) -> dict[str, Any]
     libraries = [name for name in samples if name in LIBRARIES]
     ours = samples.get(OURS.name)
     return {
+        "clock": clock().__name__,
         "seconds": {name: asdict(summary(values)) for name, values in samples.items()},
         "times_ours": {name: asdict(ratio(samples[name], ours)) for name in libraries if ours and name != OURS.name},
         "floors": {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import linlap as ll
@@ -20,6 +21,7 @@ def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m experiments.sparse_gp", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="2 seeds and 50 or 100 inputs, in results/quick")
+    parser.add_argument("--main", action="store_true", help="the main prior precision only")
     parser.add_argument("--fresh", action="store_true", help="measure everything anew")
     parser.add_argument("--report", action="store_true", help="measure nothing: tables and picture of what there is")
     given = parser.parse_args()
@@ -29,7 +31,9 @@ def main() -> None:
     if given.report:
         result = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     else:
-        result = run(QUICK if given.quick else FULL, folder, given.fresh)
+        config = QUICK if given.quick else FULL
+        config = replace(config, precisions=config.precisions[:1]) if given.main else config
+        result = run(config, folder, given.fresh)
     report.write(result, folder / "tables.md", folder / "sparse.png" if given.quick else PICTURE)
     if not given.quick and PAGE.exists():
         report.insert(result, PAGE)

@@ -32,10 +32,10 @@ def insert(result: dict[str, Any], page: Path) -> None:
     before, rest = page.read_text(encoding="utf-8").split(BEGIN)
     _, after = rest.split(END)
     found = Results.of(result)
+    settings = [Setting(found.main.precision, "independent", choice) for choice in (PRIOR, TEMPERATURE, ONE)]
     parts = [
         verdicts(found),
-        compared(found, found.main),
-        compared(found, Setting(found.main.precision, "independent", ONE)),
+        *(compared(found, setting) for setting in settings),
         approximation(found),
         _origin(found),
     ]
