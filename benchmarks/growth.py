@@ -143,6 +143,7 @@ def picture(record: dict[str, Any]) -> Any:
 def _draw(place: Any, found: list[dict[str, Any]], key: str, scale: float) -> None:
     from linlap.plotting import COLOURS, MARKERS
 
+    first = found[0]["what"]
     for number, (kind, said) in enumerate(_SAID.items()):
         line = [point for point in found if point["what"] == kind]
         if not line:
@@ -154,13 +155,19 @@ def _draw(place: Any, found: list[dict[str, Any]], key: str, scale: float) -> No
             place.annotate(
                 f"{_slope(sizes, values):.1f}",
                 (sizes[-1], values[-1]),
-                xytext=(6, 0),
+                xytext=(6, 6 if kind == first else -6),  # apart where two lines end together
                 textcoords="offset points",
                 va="center",
                 color=colour,
                 fontsize=9.5,
             )
     place.set(xscale="log", yscale="log")
+    ticks = sorted({point["size"] for point in found})
+    place.set_xticks(ticks, labels=[f"{tick:,}" if tick < 10_000 else f"{tick / 1000:,.0f}k" for tick in ticks])
+    values = [point[key] / scale for point in found]
+    middle, reach = math.sqrt(min(values) * max(values)), 2 * max(math.sqrt(max(values) / min(values)), math.sqrt(10))
+    place.set_ylim(middle / reach, middle * reach)
+    place.minorticks_off()
     place.margins(x=0.2)
     place.grid(color="#DDDDDD", linewidth=0.7)
     place.spines[["top", "right"]].set_visible(False)
