@@ -14,6 +14,7 @@ from linlap.gp import gaussian_process
 from linlap.inducing import Everything, Sparse, Subset, TopM
 from linlap.integrators import Exact, GaussHermite, LaplaceBridge, MonteCarlo, Probit
 from linlap.io import load, save
+from linlap.leave_one_out import LeaveOneOut
 from linlap.likelihoods import Bernoulli, Categorical, Gaussian, HeteroscedasticGaussian, Poisson
 from linlap.network import Network
 from linlap.predictives import BNN, GLM, MAP
@@ -44,6 +45,7 @@ __all__ = [
     "InputError",
     "Kron",
     "LaplaceBridge",
+    "LeaveOneOut",
     "LinlapError",
     "LinlapWarning",
     "LowRank",

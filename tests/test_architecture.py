@@ -27,7 +27,7 @@ LAYERS = (  # lowest first: a module imports from its own line and from those ab
     ("distributed",),
     ("sweep",),
     ("posteriors",),
-    ("choice", "fit", "gp", "evidence", "selection"),
+    ("choice", "evidence", "leave_one_out", "selection", "fit", "gp"),
     ("refine",),
     ("baselines",),
     ("predictives", "uncertainty", "metrics", "ood"),

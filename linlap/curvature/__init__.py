@@ -6,6 +6,7 @@ from linlap.curvature.full import Full, FullCurvature
 from linlap.curvature.kron import Kron, KronCurvature, Pair
 from linlap.curvature.low_rank import LowRank, LowRankCurvature
 from linlap.curvature.rows import as_matrix, diagonal_of_rows, full_of_rows
+from linlap.curvature.spectrum import Spectrum
 
 __all__ = [
     "Curvature",
@@ -18,6 +19,7 @@ __all__ = [
     "LowRank",
     "LowRankCurvature",
     "Pair",
+    "Spectrum",
     "Structure",
     "Sweep",
     "Totals",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from linlap import tree
+from linlap.curvature.spectrum import Spectrum
 from linlap.errors import InputError
 from linlap.jacobian import Jacobian
 from linlap.linalg import BlockDiagonal
@@ -72,10 +74,27 @@ class Curvature(ABC):
         return tree.add(self, other)
 
     def with_totals(self, totals: Totals) -> Curvature:
-        """The same, counted elsewhere: at another mean."""
-        given: Any = self
-        changed: Curvature = replace(given, totals=totals)
-        return changed
+        """The same with its decompositions, counted elsewhere: at another mean, under another noise."""
+        changed: Any = copy.copy(self)
+        vars(changed)["totals"] = totals
+        found: Curvature = changed
+        return found
+
+    def spectra(self, uniform: bool) -> Sequence[Spectrum]:
+        """log det (H + P0) in parts, by eigenvalues: for priors of one number, if `uniform`, or else for those of one a
+        parameter, each spectrum then of one parameter. None where only `precision` knows."""
+        return ()
+
+    def scaled(self, factor: Tensor) -> Curvature:
+        """factor · H with its decompositions, differentiable in the factor."""
+        return tree.map_tensors(lambda tensor: tensor * factor, self)
+
+    def reweighted(self, parts: Sequence[Curvature], factors: Tensor) -> Curvature:
+        """Σ factor · part over parts that this curvature is the sum of, one an output; counted as it is."""
+        total = parts[0].scaled(factors[0])
+        for part, factor in zip(parts[1:], factors[1:], strict=True):
+            total = total + part.scaled(factor)
+        return total.with_totals(self.totals)
 
     def blended(self, other: Curvature, rate: float, share: float) -> Curvature:
         """(1 − rate) of this curvature and rate · share of another, measured on a part of the data; these totals."""

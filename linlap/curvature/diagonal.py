@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from linlap.curvature.base import Curvature, Shapes, Structure, Sweep, Totals, numel
+from linlap.curvature.spectrum import Spectrum
 from linlap.errors import InputError
 from linlap.jacobian import Jacobian
 from linlap.linalg import BlockDiagonal
@@ -35,6 +36,9 @@ class DiagonalCurvature(Curvature):
                     "under a larger prior precision, is wider than this prior. Find it anew under this one."
                 )
         return BlockDiagonal({(name,): DiagonalOperator(precision) for name, precision in total.items()})
+
+    def spectra(self, uniform: bool) -> list[Spectrum]:
+        return [Spectrum((name,), h, by_weight=True) for name, h in self.values.items()]
 
 
 @dataclass(frozen=True)

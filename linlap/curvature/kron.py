@@ -9,12 +9,12 @@ exact at one position; norm layers' and other small parameters keep an exact blo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from torch import Tensor
 from linlap import tree
 from linlap.checks import is_whole
 from linlap.curvature.base import Curvature, Shapes, Structure, Sweep, Totals, blend
+from linlap.curvature.spectrum import Spectrum
 from linlap.errors import InputError
 from linlap.jacobian import DenseBlock, Jacobian, LookupBlock, OuterBlock, ParameterBlock
 from linlap.linalg import SPD, BlockDiagonal, Diagonal, Kronecker, KroneckerLayer, Spectral, rounded, safe_eigh
@@ -47,7 +48,7 @@ class Pair:
     @cached_property
     def eigen(self) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         """(λ_a, U_a or None, λ_g, U_g), with λ_a averaged and λ_g summed over the data."""
-        return *self._a_eigen, *safe_eigh(self.g, "Kronecker factor G")
+        return *self._a_eigen, *self._g_eigen
 
     @cached_property
     def _a_eigen(self) -> tuple[Tensor, Tensor | None]:
@@ -56,10 +57,22 @@ class Pair:
         values, vectors = safe_eigh(self.a, "Kronecker factor A", self.rank)
         return values / self.count, vectors
 
+    @cached_property
+    def _g_eigen(self) -> tuple[Tensor, Tensor]:
+        return safe_eigh(self.g, "Kronecker factor G")
+
     def with_g(self, g: Tensor) -> Pair:
         """The same layer inputs with other gradients; what is known of A is kept."""
         changed = replace(self, g=g)
-        changed.__dict__["_a_eigen"] = self._a_eigen
+        vars(changed)["_a_eigen"] = self._a_eigen
+        return changed
+
+    def scaled(self, factor: Tensor) -> Pair:
+        """factor · G ⊗ A: the factor is G's."""
+        changed = self.with_g(self.g * factor)
+        if "_g_eigen" in vars(self):
+            values, vectors = self._g_eigen
+            vars(changed)["_g_eigen"] = (values * factor, vectors)
         return changed
 
     @property
@@ -120,6 +133,48 @@ class KronCurvature(Curvature):
             elif name not in borrowed:
                 blocks[name,] = self._operator(name, d[name])
         return BlockDiagonal(blocks)
+
+    def spectra(self, uniform: bool) -> list[Spectrum]:
+        owners = {bias: weight for weight, bias in self.shared.items()}
+        return [part for name in self.shapes for part in self._spectra_of(name, owners.get(name))]
+
+    def _spectra_of(self, name: str, owner: str | None) -> list[Spectrum]:
+        if name in self.diagonals:
+            return [Spectrum((name,), self.diagonals[name])]
+        if name in self.squares:
+            return [Spectrum((name,), self._square_eigen[name][0])]
+        if name in self.corrected:
+            return [Spectrum((name,), self.corrected[name].flatten())]
+        a_values, _, g_values, _ = self.pairs[owner or name].eigen
+        if owner:
+            return [Spectrum((name,), g_values.flatten())]
+        if self.damping == "none":
+            return [Spectrum((name,), self.pairs[name].values().flatten())]
+        of_g = Spectrum((name,), g_values.flatten(), a_values.shape[-1], 0.5)  # log (λ_g + √δ)(λ_a + √δ), of all pairs
+        return [of_g, Spectrum((name,), a_values.flatten(), g_values.shape[-1], 0.5, fixed=True)]
+
+    def scaled(self, factor: Tensor) -> KronCurvature:
+        def times(values: dict[str, Tensor]) -> dict[str, Tensor]:
+            return {name: value * factor for name, value in values.items()}
+
+        changed = replace(
+            self,
+            pairs={name: pair.scaled(factor) for name, pair in self.pairs.items()},
+            squares=times(self.squares),
+            diagonals=times(self.diagonals),
+            corrected=times(self.corrected),
+        )
+        if "_square_eigen" in vars(self):
+            known = self._square_eigen.items()
+            vars(changed)["_square_eigen"] = {name: (values * factor, vectors) for name, (values, vectors) in known}
+        return changed
+
+    def reweighted(self, parts: Sequence[Curvature], factors: Tensor) -> KronCurvature:
+        """A is the same for all outputs, and stays."""
+        total: Any = super().reweighted(parts, factors)
+        pairs = {name: pair.with_g(total.pairs[name].g) for name, pair in self.pairs.items()}
+        changed: KronCurvature = replace(total, pairs=pairs)
+        return changed
 
     def _bias_values(self, weight: str, d: Tensor) -> Tensor:
         _, _, values, vectors = self.pairs[weight].eigen

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -11,8 +11,9 @@ from torch import Tensor
 
 from linlap.checks import is_whole
 from linlap.curvature.base import Curvature, Shapes, Structure, Sweep, Totals, numel
+from linlap.curvature.spectrum import Spectrum
 from linlap.errors import InputError
-from linlap.linalg import BlockDiagonal, lanczos, safe_eigh
+from linlap.linalg import BlockDiagonal, lanczos, safe_cholesky, safe_eigh
 from linlap.linalg import LowRank as LowRankOperator
 from linlap.prior import Prior
 
@@ -41,10 +42,23 @@ class LowRankCurvature(Curvature):
             operator = LowRankOperator(vectors, values, fixed, self._logdet(scale) if scale.requires_grad else None)
         return BlockDiagonal({tuple(self.shapes): operator})
 
+    def spectra(self, uniform: bool) -> Sequence[Spectrum]:
+        if not uniform:
+            return []
+        names, values = tuple(self.shapes), self._eigen[0]
+        return [Spectrum(names, values), Spectrum(names, values.new_zeros(1), times=numel(self.shapes) - len(values))]
+
+    def scaled(self, factor: Tensor) -> LowRankCurvature:
+        changed = replace(self, root=self.root * factor.sqrt())
+        if "_eigen" in vars(self):
+            values, vectors = self._eigen
+            vars(changed)["_eigen"] = (values * factor, vectors)
+        return changed
+
     def _logdet(self, scale: Tensor) -> Tensor:
         """log det (D + R Rᵀ), without the eigenvectors: those of equal eigenvalues have no derivative."""
         small = self.root.mT @ (self.root / scale.unsqueeze(-1))
-        factor = torch.linalg.cholesky(small + torch.eye(len(small), dtype=small.dtype, device=small.device))
+        factor = safe_cholesky(small + torch.eye(len(small), dtype=small.dtype, device=small.device))
         return scale.log().sum() + 2.0 * factor.diagonal().log().sum()
 
     def _plus(self, other: Curvature) -> LowRankCurvature:

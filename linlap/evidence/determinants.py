@@ -1,4 +1,4 @@
-"""log det (Σ_c β_c H_c + P0) and its derivatives in logarithms: u `[k]` of prior precisions, s `[m]` of noise factors.
+"""log det (Σ_c β_c H_c + P0) and its derivatives in logarithms: u `[k]` of prior precisions, s `[m]` of factors β.
 
 It is convex in (u, s) together: the determinant is a sum of products of precisions and noise factors, weighted by
 squares of minors of a root of H, and the logarithm of such a sum of exponentials is convex.
@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from linlap.curvature import Curvature, FullCurvature, Spectrum
 from linlap.evidence.descent import ArrowHessian, DenseHessian, Hessian, Local
 from linlap.evidence.groups import Groups
+
+Spectra = Sequence[Spectrum]
 
 
 class LogDet(ABC):
@@ -40,23 +43,26 @@ class Terms(LogDet):
     power: Tensor
 
     @classmethod
-    def of(cls, k: int, values: Tensor, group: Tensor, times: Tensor | float = 1.0, power: float = 1.0) -> Terms:
-        """Of eigenvalues `[J]` that no noise changes, whose groups are given for each or for all."""
-        ones = torch.ones_like(values)
-        return cls(k, ones * times, values, values.new_empty(len(values), 0), group.expand(len(values)), ones * power)
+    def of(cls, groups: Groups, whole: Spectra, noisy: Sequence[Spectra]) -> Terms:
+        """From a curvature's spectra, and those of what each noise factor multiplies."""
 
-    @classmethod
-    def joined(cls, parts: Sequence[Terms]) -> Terms:
-        names = ("times", "fixed", "moving", "group", "power")
-        return cls(parts[0].k, *(torch.cat([getattr(part, name) for part in parts]) for name in names))
+        def each(number: float, part: Spectrum) -> Tensor:
+            return torch.full_like(part.values, number)
 
-    def noisy(self) -> Terms:
-        """All eigenvalues as multiples of one noise factor."""
-        return replace(self, fixed=torch.zeros_like(self.fixed), moving=self.fixed.unsqueeze(1))
+        def known(spectra: Spectra, fixed: bool) -> Tensor:
+            return torch.cat([part.values if part.fixed == fixed else each(0.0, part) for part in spectra])
 
-    def steady(self, m: int) -> Terms:
-        """As they are, among terms that know m noise factors."""
-        return replace(self, moving=self.fixed.new_zeros(len(self.fixed), m))
+        every = torch.cat([part.values for part in whole])
+        return cls(
+            groups.count,
+            torch.cat([each(part.times, part) for part in whole]),
+            known(whole, fixed=True) if noisy else every,
+            torch.stack([known(part, fixed=False) for part in noisy], dim=1)
+            if noisy
+            else every.new_empty(len(every), 0),
+            torch.cat([groups.by_parameter[part.names[0]].expand(len(part.values)) for part in whole]),
+            torch.cat([each(part.power, part) for part in whole]),
+        )
 
     def __call__(self, u: Tensor, s: Tensor) -> Local:
         of_prior = (self.power * u[self.group]).exp()
@@ -133,3 +139,38 @@ class AutomaticLogDet(LogDet):
             value = self.function(x[: len(u)].exp(), x[len(u) :].exp())
             (gradient,) = torch.autograd.grad(value, x)
         return Local(float(value), gradient)
+
+
+def log_det(curvature: Curvature, groups: Groups, noisy: Sequence[Curvature]) -> LogDet:
+    """In the cheapest form there is, for a curvature whose noise is to change in the parts `noisy`, or not at all.
+
+    Eigenvalues serve priors that are as uniform as a spectrum asks for, and one factor on all of the curvature, which
+    leaves eigenvectors as they are; several factors only where there are no eigenvectors.
+    """
+    uniform, several = groups.over == "scalar", len(noisy) > 1
+    spectra = curvature.spectra(uniform and not several)
+    if spectra and (all(part.by_weight for part in spectra) or not (several or groups.over == "weight")):
+        return Terms.of(groups, spectra, [one.spectra(uniform) for one in noisy])
+    if isinstance(curvature, FullCurvature):
+        moving = [one.matrix for one in noisy if isinstance(one, FullCurvature)]
+        return DenseLogDet(groups, None if moving else curvature.matrix, moving)
+    return AutomaticLogDet(_of_precision(curvature, groups, noisy))
+
+
+def _of_precision(
+    curvature: Curvature, groups: Groups, noisy: Sequence[Curvature]
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Any structure. What it decomposes it does now, outside of what is differentiated."""
+    curvature.precision(groups.precisions(torch.ones(groups.count, dtype=torch.float64, device=groups.device)))
+
+    def function(d: Tensor, factors: Tensor) -> Tensor:
+        return under_factors(curvature, noisy, factors).precision(groups.precisions(d)).logdet()
+
+    return function
+
+
+def under_factors(curvature: Curvature, noisy: Sequence[Curvature], factors: Tensor) -> Curvature:
+    """Σ_c β_c H_c where `noisy` has a part for each factor: none, the whole curvature, or one an output."""
+    if not noisy:
+        return curvature
+    return curvature.scaled(factors[0]) if len(noisy) == 1 else curvature.reweighted(noisy, factors)

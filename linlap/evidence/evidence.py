@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from linlap.checks import is_whole
 from linlap.choice import AnyPosterior, PriorChoice
 from linlap.errors import InputError, LinlapWarning
 from linlap.evidence.descent import Descent, minimise
@@ -79,7 +80,7 @@ class Evidence(PriorChoice):
         _check_bounds(self.noise_bounds, "noise_bounds")
         if not (isinstance(self.tolerance, int | float) and 0 < self.tolerance < math.inf):
             raise InputError(f"tolerance={self.tolerance!r}; pass a small positive number, for instance 1e-6.")
-        if isinstance(self.iterations, bool) or not isinstance(self.iterations, int) or self.iterations < 1:
+        if not is_whole(self.iterations):
             raise InputError(f"iterations={self.iterations!r}; pass a positive number of steps, for instance 1000.")
 
     def select(self, posterior: AnyPosterior) -> AnyPosterior:

@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from linlap.curvature import Curvature, KronCurvature, LowRankCurvature, Totals
+from linlap.curvature import Curvature, KronCurvature, LowRank, Totals
 from linlap.curvature.base import Shapes
 from linlap.data import Batches, as_batches
 from linlap.distributed import sum_over_processes
 from linlap.errors import InputError
+from linlap.evidence.groups import Over
 from linlap.jacobian import Jacobian
 from linlap.likelihoods import Gaussian
 from linlap.network.inputs import count, take
@@ -25,15 +26,11 @@ T = TypeVar("T")
 
 
 def by_output(
-    posterior: WeightPosterior, likelihood: Gaussian, data: Any, batch_size: int
+    posterior: WeightPosterior, likelihood: Gaussian, over: Over, data: Any, batch_size: int
 ) -> tuple[list[Curvature], Tensor]:
     """The curvature of each output, which add up to the whole, and sums of its squared residuals `[C]`."""
-    network, curvature, structure = posterior.network, posterior.curvature, posterior.structure
-    if isinstance(curvature, LowRankCurvature) or (isinstance(curvature, KronCurvature) and curvature.corrected):
-        raise InputError(
-            f"noise='output' with {structure}, whose parts by output do not add up; pass noise='scalar', or fit with "
-            "ll.Kron(), ll.Full() or ll.Diagonal()."
-        )
+    network, structure = posterior.network, posterior.structure
+    _check_parts(posterior, over)
     watched = _Watched(as_batches(data, batch_size, network.device), posterior)
     batches = Batches(watched, network.device, watched.batches.length)
     with torch.inference_mode(False), torch.no_grad():
@@ -45,6 +42,21 @@ def by_output(
     squares = sum_over_processes(watched.squares)
     _check_same(posterior, likelihood, whole.totals, squares)
     return parts, squares
+
+
+def _check_parts(posterior: WeightPosterior, over: Over) -> None:
+    """That the curvature is a sum over outputs."""
+    curvature, structure = posterior.curvature, posterior.structure
+    if isinstance(structure, LowRank) or (isinstance(curvature, KronCurvature) and curvature.corrected):
+        raise InputError(
+            f"noise='output' with {structure}, whose parts by output do not add up; pass noise='scalar', or fit with "
+            "ll.Kron(), ll.Full() or ll.Diagonal()."
+        )
+    if isinstance(curvature, KronCurvature) and over == "weight":
+        raise InputError(
+            "over='weight' with noise='output' under Kron: the eigenvectors that the prior is projected on turn with "
+            "the noise; pass over='layer', or fit with ll.Full() or ll.Diagonal()."
+        )
 
 
 def _check_same(posterior: WeightPosterior, likelihood: Gaussian, totals: Totals, squares: Tensor) -> None:

@@ -9,15 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linlap.curvature import Curvature, Full, Totals, as_matrix
+from linlap.curvature import Curvature, Full, Spectrum, Totals, as_matrix
 from linlap.errors import InputError
 from linlap.evidence.descent import Local
-from linlap.evidence.determinants import AutomaticLogDet, LogDet, Terms
+from linlap.evidence.determinants import AutomaticLogDet, LogDet, Terms, log_det, under_factors
 from linlap.evidence.groups import Groups, Over
 from linlap.evidence.noise import Fit, Noise, require_gaussian, under_noise
 from linlap.evidence.outputs import by_output
-from linlap.evidence.scaling import combined, scaled
-from linlap.evidence.structures import log_det
 from linlap.linalg import symmetric
 from linlap.posteriors import FunctionPosterior, WeightPosterior
 from linlap.posteriors.points import root_of
@@ -73,7 +71,7 @@ def of_weights(posterior: WeightPosterior, over: Over, noise: Noise | None, data
     if noise is not None:
         gaussian = require_gaussian(likelihood, noise)
         if noise == "output":
-            noisy, squares = by_output(posterior, gaussian, data, batch_size)
+            noisy, squares = by_output(posterior, gaussian, over, data, batch_size)
             fit = Fit.by_output(gaussian, totals, squares)
         else:
             noisy = [curvature]
@@ -82,23 +80,13 @@ def of_weights(posterior: WeightPosterior, over: Over, noise: Noise | None, data
     def build(prior: Prior, factors: Tensor, level: float) -> WeightPosterior:
         if noise is None:
             return replace(posterior, prior=prior)
-        changed = scaled(curvature, factors[0]) if len(noisy) == 1 else combined(curvature, noisy, factors)
-        known: Any = changed
         law = under_noise(require_gaussian(likelihood, noise), factors)
-        given = replace(known, totals=replace(totals, log_likelihood=level))
-        return replace(posterior, prior=prior, likelihood=law, curvature=kept(known, given))
+        changed = under_factors(curvature, noisy, factors).with_totals(Totals(totals.count, level))
+        return replace(posterior, prior=prior, likelihood=law, curvature=changed)
 
     ones = torch.ones(network.size, dtype=torch.float64, device=device)
     squares_of = groups.sums(posterior.mean.square())
     return Problem(groups, fit, squares_of, groups.sums(ones), log_det(curvature, groups, noisy), build)
-
-
-def kept(known: Any, given: Any) -> Any:
-    """`given`, a copy with other totals, with what the original had worked out."""
-    for name in ("_eigen", "_square_eigen"):
-        if name in vars(known):
-            vars(given)[name] = vars(known)[name]
-    return given
 
 
 def _outputs(posterior: WeightPosterior) -> int:
@@ -137,9 +125,9 @@ def of_functions(posterior: FunctionPosterior, over: Over, noise: Noise | None) 
     values = _eigenvalues(posterior, groups)
     if values is None:
         return Problem(groups, fit, squares, torch.zeros_like(squares), _by_kernel(posterior, groups), build)
-    terms = Terms.of(1, values, groups.index[:1])
-    sizes = torch.full_like(squares, float(len(values)))
-    return Problem(groups, fit, squares, sizes, terms.noisy() if noise else terms, build)
+    spectra = [Spectrum(tuple(network.shapes), values)]
+    terms = Terms.of(groups, spectra, [spectra] if noise else [])
+    return Problem(groups, fit, squares, torch.full_like(squares, float(len(values))), terms, build)
 
 
 def _under_factor(posterior: FunctionPosterior, factor: Tensor) -> FunctionPosterior:
@@ -148,9 +136,7 @@ def _under_factor(posterior: FunctionPosterior, factor: Tensor) -> FunctionPoste
         projection = replace(posterior.projection, seen=posterior.projection.seen * factor)
         return replace(posterior, projection=projection)
     law = under_noise(require_gaussian(posterior.likelihood, "scalar"), factor.reshape(1))
-    grams = {names: gram * factor.to(gram.dtype) for names, gram in posterior.points._grams.items()}
-    points = replace(posterior.points, root=root_of(law, posterior.coupled), _grams=grams)
-    return replace(posterior, points=points)
+    return replace(posterior, points=posterior.points.scaled(factor, root_of(law, posterior.coupled)))
 
 
 def _eigenvalues(posterior: FunctionPosterior, groups: Groups) -> Tensor | None:

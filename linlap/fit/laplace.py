@@ -57,8 +57,8 @@ def laplace(
     """The Laplace-GGN posterior of a trained model.
 
     `data` are the training data: (X, y), a Dataset, a DataLoader, or any re-iterable of (x, y). `structure`
-    defaults to `Kron()`. `prior` is best the one of the training; None chooses one precision for all weights by the
-    evidence, `Evidence()`. `parameters` chooses the weights to be uncertain about: None for all that train,
+    defaults to `Kron()`. `prior` None chooses one precision for all weights by `LeaveOneOut(data)`, with another pass
+    over at most 1000 of the data. `parameters` chooses the weights to be uncertain about: None for all that train,
     "last" for the last layer, or names and patterns. `seeds=k` replaces the C exact backward passes of each
     datum by k random ones, unbiased, for many outputs. The model is copied, and left as it is.
 

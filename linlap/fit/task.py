@@ -12,7 +12,7 @@ from torch import nn
 from linlap.curvature import Curvature, Kron, LowRank, Structure
 from linlap.data import Batches, as_batches
 from linlap.errors import InputError
-from linlap.evidence import Evidence
+from linlap.leave_one_out import LeaveOneOut
 from linlap.likelihoods import Likelihood
 from linlap.network import Network
 from linlap.network.memory import require
@@ -54,7 +54,7 @@ class Options:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """A network, its data and its likelihood; without a prior the evidence is to choose one."""
+    """A network, its data and its likelihood; without a prior one is to be chosen."""
 
     network: Network
     batches: Batches
@@ -95,10 +95,12 @@ class Task:
             return structure.fit(sweep)
 
     def posterior(self, curvature: Curvature) -> WeightPosterior:
-        """The posterior with this curvature, under the prior given or the evidence's."""
+        """The posterior with this curvature, under the prior given or the default one."""
         prior = Prior() if self.prior is None else self.prior
         posterior = WeightPosterior(self.network, self.likelihood, self.options.structure, curvature, prior)
-        return Evidence().select(posterior) if self.prior is None else posterior
+        if self.prior is not None:
+            return posterior
+        return LeaveOneOut(self.batches, batch_size=self.options.batch_size).select(posterior)
 
 
 def check_kinds(model: Any, likelihood: Any) -> None:

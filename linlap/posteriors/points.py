@@ -100,6 +100,11 @@ class Points:
     def __len__(self) -> int:
         return count(self.x)
 
+    def scaled(self, factor: Tensor, root: Root) -> Points:
+        """The same where the curvature of the likelihood is a multiple, of which `root` is one; kernels are kept."""
+        grams = {names: gram * factor.to(gram.dtype) for names, gram in self._grams.items()}
+        return replace(self, root=root, _grams=grams)
+
     @cached_property
     def _first(self) -> Jacobian:
         return self._features(0, 1)

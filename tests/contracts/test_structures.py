@@ -341,3 +341,41 @@ def test_kron_curvatures_of_other_forms_do_not_add() -> None:
     for pair in ((plain, corrected), (corrected, plain)):
         with pytest.raises(ll.InputError, match="corrected"):
             pair[0] + pair[1]
+
+
+# Determinants, and other noise
+
+
+@structures
+@pytest.mark.parametrize("name", [*NETWORKS, "embedding", "layer_norm", "conv2d_groups"])
+def test_spectra_give_the_determinant(case: StructureCase, name: str) -> None:
+    """For priors of one number, and of one a parameter where they are by parameter."""
+    truth = truth_of(name)
+    posterior = truth.fit(case.structure, 0.7)
+    by_name = dict(zip(truth.names, varied(len(truth.names)).tolist(), strict=True))
+    for uniform, prior in ((True, ll.Prior(0.7)), (False, ll.Prior(by_name))):
+        spectra = posterior.curvature.spectra(uniform)
+        if not spectra:
+            assert not uniform
+            continue
+        total = torch.zeros((), dtype=torch.float64)
+        for part in spectra:
+            assert uniform or len(part.names) == 1
+            d = 0.7 if uniform else by_name[part.names[0]]
+            total = total + part.times * (part.values + d**part.power).log().sum()
+        close(total, posterior.curvature.precision(prior).logdet(), 1e-9)
+
+
+@structures
+def test_scaled(case: StructureCase) -> None:
+    posterior = fitted(case.name).prepare()
+    known = posterior.curvature.scaled(torch.tensor(2.5, dtype=torch.float64))
+    eye = 0.7 * torch.eye(posterior.network.size, dtype=torch.float64)
+    damped = getattr(posterior.curvature, "damping", "none") == "sqrt"
+    if not damped:
+        close(known.precision(ll.Prior(0.7)).dense(), 2.5 * (posterior.precision.dense() - eye) + eye)
+    fresh = fitted(case.name).curvature.with_totals(posterior.curvature.totals)
+    for name in [name for name in vars(fresh) if name.startswith("_")]:
+        del vars(fresh)[name]
+    again = fresh.scaled(torch.tensor(2.5, dtype=torch.float64))
+    close(known.precision(ll.Prior(0.7)).dense(), again.precision(ll.Prior(0.7)).dense(), 1e-9)
