@@ -12,9 +12,11 @@ from torch import Tensor
 import linlap as ll
 from experiments.default_prior.problems import PROBLEMS, network
 from linlap.curvature import Structure
-from linlap.report.training import train_map
+from linlap.report.training import falling
 
 STRUCTURES: dict[str, Structure] = {"Full": ll.Full(), "Kron": ll.Kron(), "Diagonal": ll.Diagonal()}
+
+_NONE = 1e-8  # a precision that changes nothing
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ def measure(cell: Cell, steps: int) -> list[dict[str, Any]]:
     problem = PROBLEMS[cell.problem]
     train, test = problem.split(cell.seed)
     model = network(train[0].shape[1], problem.outputs, cell.activation, cell.seed)
-    train_map(model, train[0].float(), train[1], problem.likelihood, cell.training, steps=steps)
+    data, prior = (train[0].float(), train[1]), cell.training or _NONE
+    model = ll.train_map(model, data, problem.likelihood, prior, steps=steps, rate=falling(1e-2, steps), progress=False)
     model.double()
     rows: list[dict[str, Any]] = []
     for name, structure in STRUCTURES.items():

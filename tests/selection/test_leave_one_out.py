@@ -14,9 +14,11 @@ import linlap as ll
 from linlap.leave_one_out import FACTORS, left_out
 from linlap.network import Network
 from linlap.posteriors.points import root_of
+from linlap.types import Gaussian
 from tests import reference
 from tests.cases import likelihoods_for
 from tests.checks import close, noise
+from tests.networks.parts import mlp
 from tests.truth import truth_of
 
 
@@ -79,22 +81,38 @@ def test_a_covariance_that_leaves_no_room_for_a_datum() -> None:
     close(law.mean, -torch.ones(1, 1, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("tolerance", [0.0, 0.01, 0.3])
+@pytest.mark.parametrize("tolerance", [0.0, 0.01, 0.1, 10.0])
 def test_the_choice(tolerance: float) -> None:
     """The smallest multiple of the evidence's precision that is within the tolerance of the best."""
-    truth = truth_of("mlp_many_data", "gaussian")
+    truth = truth_of("mlp_many_data", "categorical")
     posterior, data = truth.fit(ll.Full(), 1.0), (truth.x, truth.y)
     least: Any = ll.select_prior(posterior, ll.Evidence())
-    r = reference.residual("gaussian", truth.y, truth.f, **truth.options)
-    noises = torch.diag(torch.as_tensor(truth.options["noise"], dtype=torch.float64).expand(3) ** 2)
+    r = reference.residual("categorical", truth.y, truth.f)
     losses = []
     for factor in FACTORS:
         moves, covs = others(truth.J, truth.lam, r, float(least.prior.precision) * factor)
-        p = torch.distributions.MultivariateNormal(truth.f + moves, covs + noises)
-        losses.append(-float(p.log_prob(truth.y).mean()))
+        law = Gaussian(truth.f + moves, covs)
+        losses.append(ll.metrics.nll(ll.MonteCarlo(200).predict(truth.likelihood, law), truth.y))
     first = next(factor for factor, loss in zip(FACTORS, losses, strict=True) if loss <= min(losses) + tolerance)
     found: Any = ll.select_prior(posterior, ll.LeaveOneOut(data, tolerance=tolerance))
     assert float(found.prior.precision) == pytest.approx(float(least.prior.precision) * first, rel=1e-6)
+    assert (first == 1.0) == (tolerance == 10.0)
+
+
+@pytest.mark.parametrize(("structure", "precisely"), [(ll.Full(), True), (ll.Diagonal(), False)])
+def test_a_gaussian_likelihood(structure: Any, precisely: bool) -> None:
+    """The evidence's own precision; or the least under which no datum says more than there is to say."""
+    x, y = noise(6, 2, seed="x"), noise(6, 1, seed="y")
+    model = mlp(2, 12, 1).double()
+    likelihood = ll.Gaussian(0.05)
+    posterior = ll.laplace(model, (x, y), likelihood, structure, 1.0, progress=False)
+    least: Any = ll.select_prior(posterior, ll.Evidence())
+    δ = float(least.prior.precision)
+    leverages = [least.with_prior(δ * factor).latent(x).cov.max() / 0.05**2 for factor in FACTORS]
+    first = next(factor for factor, most in zip(FACTORS, leverages, strict=True) if most < 1)
+    assert (first == 1.0) == precisely
+    found: Any = ll.select_prior(posterior, ll.LeaveOneOut((x, y)))
+    assert float(found.prior.precision) == pytest.approx(δ * first, rel=1e-6)
 
 
 @pytest.mark.parametrize("law", ["categorical", "poisson"])
