@@ -13,6 +13,7 @@ import matplotlib
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.colors import BoundaryNorm
 from matplotlib.figure import Figure
 from torch import Tensor
 from torch import distributions as td
@@ -265,9 +266,12 @@ def _draw_scores(axis: Axes, found: Minimum) -> None:
 def _draw_map(axis: Axes, found: Minimum) -> None:
     orders = [np.array(along.values).argsort() for along in found.axes]
     across, upward = (_edges(along, order) for along, order in zip(found.axes, orders, strict=True))
-    colours = matplotlib.colormaps["YlGnBu"].resampled(LEVELS)
-    image = axis.pcolormesh(across, upward, found.scores.numpy()[np.ix_(*orders)].T, cmap=colours)
-    axis.figure.colorbar(image, ax=axis, label=found.objective)
+    scores = found.scores.numpy()[np.ix_(*orders)].T
+    # As many cells in each colour: near the least, scores differ by little beside what they do at the corners.
+    levels = np.unique(np.quantile(scores[np.isfinite(scores)], np.linspace(0, 1, LEVELS // 2 + 1)))
+    norm = BoundaryNorm(levels, 256) if len(levels) > 1 else None
+    image = axis.pcolormesh(across, upward, scores, cmap="YlGnBu", norm=norm)
+    axis.figure.colorbar(image, ax=axis, label=found.objective, format="%.4g")
     axis.plot(*([value] for value in found.values), "*", color=COLOURS[1], markersize=15, clip_on=False)
 
 
