@@ -14,6 +14,7 @@ from torch import Tensor
 from torch import distributions as td
 
 from linlap import metrics
+from linlap.checks import is_whole
 from linlap.choice import AnyPosterior, PriorChoice
 from linlap.data import as_batches
 from linlap.errors import InputError, LinlapWarning, NotFiniteError
@@ -89,7 +90,7 @@ class Validation(PriorChoice):
     progress: bool = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.points, bool) or not isinstance(self.points, int) or self.points < 2:
+        if not is_whole(self.points, 2):
             raise InputError(f"points={self.points!r}; pass how many values to try, at least 2, for instance 25.")
         if self.bounds is not None and self.grid is not None:
             raise InputError("grid and bounds exclude each other: pass the values, or the range they are to span.")

@@ -350,7 +350,7 @@ def test_bad_data() -> None:
 
 def test_wrong_posteriors() -> None:
     truth = truth_of("mlp_many_data", "categorical")
-    with pytest.raises(ll.InputError, match="needs a posterior over weights"):
+    with pytest.raises(ll.InputError, match="a process to ll.GLM"):
         search(process(truth, "everything", "independent"), held_out(truth), GRID, predictive=ll.BNN)
     with pytest.raises(ll.InputError, match="no prior to choose"):
         search(truth.model(), held_out(truth), GRID)
