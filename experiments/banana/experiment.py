@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.banana import claims, report
-from experiments.banana.config import HMC, LAPLACE, MAP, MFVI, NARROW, REFINED, Cell, Config
+from experiments.banana.config import HMC, LAPLACE, MAP, MFVI, REFINED, Cell, Config, width_of_mfvi
 from experiments.banana.data import Points, points
 from experiments.banana.measure import measure
 from experiments.common.cells import Measured, Store, Tick
@@ -24,7 +24,7 @@ class Banana(Experiment[Cell]):
     points: Points
     config: Config = field(default_factory=Config)
     layers: tuple[int, ...] = (1, 2, 3)
-    splits: int = 3
+    splits: int = 1
     hmc: tuple[int, ...] = (1,)
 
     def cells(self) -> Sequence[Cell]:
@@ -32,11 +32,10 @@ class Banana(Experiment[Cell]):
         return [cell for split in range(self.splits) for cell in self._of_split(split)]
 
     def _of_split(self, split: int) -> list[Cell]:
-        groups = (MAP, LAPLACE, REFINED, MFVI)
-        cells = [Cell(self.points.name, layers, group, split) for layers in self.layers for group in groups]
-        narrow = [Cell(self.points.name, 3, MFVI, split, width=NARROW)] if 3 in self.layers else []
+        cells = [Cell(self.points.name, layers, g, split) for layers in self.layers for g in (MAP, LAPLACE, REFINED)]
+        variational = [Cell(self.points.name, layers, MFVI, split, width_of_mfvi(layers)) for layers in self.layers]
         sampled = [Cell(self.points.name, layers, HMC, split) for layers in self.hmc if split == 0]
-        return cells + narrow + sampled
+        return cells + variational + sampled
 
     def settings(self, cell: Cell) -> dict[str, Any]:
         data = hashlib.sha256(self.points.x.numpy().tobytes() + self.points.y.numpy().tobytes())
@@ -66,5 +65,5 @@ class Banana(Experiment[Cell]):
 def make(quick: bool, data: Path | None) -> Banana:
     """On the folder's 5300 points, or on as many that are made."""
     if quick:
-        return Banana(points(data), Config(steps=500, samples=100, refinements=100, points=40), splits=1, hmc=())
+        return Banana(points(data), Config(steps=500, samples=100, refinements=100, points=40), hmc=())
     return Banana(points(data))

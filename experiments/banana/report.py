@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from experiments.banana.config import MAP, NARROW, Cell
+from experiments.banana.config import MAP, Cell, width_of_mfvi
 from experiments.banana.data import BANANA
 from experiments.common import tables
 from experiments.common.cells import Arrays, write_whole
@@ -29,11 +29,11 @@ TITLES = {
     "bnn_full": "BNN\nfull",
     "bnn_diag": "BNN\ndiagonal",
     "mfvi": "MFVI",
-    "mfvi_narrow": f"MFVI\n{NARROW} units",
     "hmc": "HMC",
 }
 POSTERIORS = ("glm_full", "glm_diag", "glm_refine_full", "glm_refine_diag")
-PREDICTIVES = ("map", "glm_full", "bnn_full", "bnn_diag", "mfvi", "mfvi_narrow", "hmc")
+PREDICTIVES = ("map", "glm_full", "bnn_full", "bnn_diag", "mfvi", "hmc")
+CONVERGED = 1.05  # R-hat
 _SCORES, _PARAGRAPHS = ("nll", "accuracy", "ece"), "\n\n"
 _WHERE = {
     "far_deviation": "Standard deviation far from data",
@@ -56,17 +56,41 @@ def _picture(banana: Banana, found: Found, cell: Cell, wanted: Sequence[str], pa
     arrays: Arrays = {}
     for one in banana.cells():
         if one.split == 0 and one.layers == cell.layers:
-            planes_of = found.store.arrays(one.name)
-            arrays |= planes_of if one.width == cell.width else {"mfvi_narrow": planes_of["mfvi"]}
-    panels = {TITLES[name]: _plane(arrays[name], banana) for name in wanted if name in arrays}
+            arrays |= found.store.arrays(one.name)
+    titles = TITLES | {"mfvi": _title_of_mfvi(cell)}
+    panels = {titles[name]: _plane(arrays[name], banana) for name in wanted if name in arrays}
     (x, y), _, _ = banana.points.split(0, banana.config.size)
     title = f"{cell.layers} hidden layer{'s' if cell.layers > 1 else ''} of {cell.width} tanh"
     save_picture(planes(panels, x, y, title), path)
 
 
+def _title_of_mfvi(cell: Cell) -> str:
+    width = width_of_mfvi(cell.layers)
+    return "MFVI" if width == cell.width else f"MFVI\n{width} units"
+
+
 def _plane(values: object, banana: Banana) -> Plane:
     mean, aleatoric, epistemic = torch.as_tensor(values).float()
     return Plane(mean, aleatoric, epistemic, banana.config.limit, True)
+
+
+def of_hmc(banana: Banana, found: Found) -> str:
+    """How far its chains can be trusted."""
+    config = banana.config
+    value = {(row.network, row.metric): row.mean for row in found.rows if row.method == "hmc"}
+    chains = f"{config.hmc_samples} draws from each of {config.hmc_chains} chains, after {config.hmc_warmup} to warm up"
+    said = [f"HMC, {chains}."]
+    for network in dict.fromkeys(network for network, _ in value):
+        r_hat, divergences = value[network, "r_hat_outputs"], value[network, "divergences"]
+        agree = (
+            "they agree" if r_hat < CONVERGED else "they do not agree, and its plane is no truth to hold others against"
+        )
+        said.append(
+            f"{network}: R-hat of f at training points up to {r_hat:.2f}, effective draws of it from "
+            f"{value[network, 'effective_outputs']:.0f}, of weights R-hat up to {value[network, 'r_hat']:.2f}, "
+            f"{divergences:.0f} divergences: {agree}."
+        )
+    return " ".join(said) if value else ""
 
 
 def page(banana: Banana, found: Found, checks: Sequence[Check], networks: Sequence[str]) -> str:
@@ -88,6 +112,8 @@ aleatoric: p(1 − p).
 ## Predictives
 
 {_PARAGRAPHS.join(pictures)}
+
+{of_hmc(banana, found)}
 
 ## Posteriors of the linear model
 

@@ -80,6 +80,7 @@ def test_pictures_and_page(found: Found, banana: Banana, out: Path) -> None:
         picture = imread(out / f"{name}.png")
         assert min(picture.shape[:2]) >= 500
         assert f"({name}.png)" in text
+    assert "HMC, 6 draws from each of 2 chains" in text
     claims = json.loads((out / "checks.json").read_text(encoding="utf-8"))
     assert [claim["claim"] for claim in claims] == [check.claim for check in banana.checks(found)]
     assert all(claim["claim"] in text for claim in claims)
@@ -140,6 +141,11 @@ def test_few_directions_are_the_full_covariance(found: Found, banana: Banana) ->
         for structure in (full(problem), ll.Full())
     ]
     assert torch.allclose(laws[0].cov, laws[1].cov, rtol=1e-3)
+
+
+def test_mean_field_inference_of_three_layers_is_narrow() -> None:
+    networks = [cell.network for cell in Banana(some(), CONFIG).cells() if cell.group == MFVI]
+    assert networks == ["1x50_tanh", "2x50_tanh", "3x5_tanh"]
 
 
 def test_splits_have_their_sizes_and_share_nothing() -> None:
