@@ -16,6 +16,9 @@ from linlap.network.inputs import cat, count
 from linlap.network.memory import available
 from linlap.network.stack import batches_of, form, outline, side_by_side
 
+_SMALL = 1 << 17
+"""Numbers of a Jacobian above which a CPU does better without one, where only a diagonal is asked for."""
+
 
 def curvatures(tasks: Sequence[Task]) -> list[Curvature]:
     """Of each task: those that are alike together, as many as a quarter of the free memory holds."""
@@ -59,7 +62,10 @@ def _most(place: int, task: Task) -> int:
         x, _ = next(iter(task.batches))
         network.prepare(x)
     n = count(source.x) if isinstance(source, TensorBatches) else 0
-    each = 4 * n * network.outputs_per_input * network.size
+    numbers = n * network.outputs_per_input * network.size
+    if isinstance(task.options.structure, Diagonal) and network.device.type == "cpu" and numbers > _SMALL:
+        return 0
+    each = 4 * numbers
     if isinstance(task.options.structure, Full) and 2 * n * network.outputs_per_input > network.size:
         each += 2 * network.size**2
     return available(network.device) // (4 * 8 * each)

@@ -19,6 +19,8 @@ from linlap.refine.problem import Problem, bytes_of, problem_of, problems_of
 _BATCH = 256
 _MOST = 64
 """Problems side by side; more bring no speed, and progress is seen only between groups."""
+_CACHED = 8 << 20
+"""Bytes of Jacobians that a CPU takes side by side: what its caches do not hold is slower together than one by one."""
 
 
 Pair = tuple[WeightPosterior, Any]
@@ -96,5 +98,6 @@ def _key(posterior: WeightPosterior, data: Any) -> Hashable | None:
 def _most(posterior: WeightPosterior) -> int:
     """How many posteriors like this one to take at a time, by the free memory."""
     rows, size = posterior.curvature.totals.count * posterior.network.outputs_per_input, posterior.network.size
-    each = 8 * (4 * rows * size + 4 * min(rows, size) ** 2)
-    return min(_MOST, available(posterior.network.device) // 4 // each)
+    each, device = 8 * (4 * rows * size + 4 * min(rows, size) ** 2), posterior.network.device
+    cached = _CACHED // (8 * rows * size) if device.type == "cpu" else _MOST
+    return min(_MOST, cached, available(device) // 4 // each)
