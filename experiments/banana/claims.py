@@ -63,11 +63,11 @@ def _away_from_data(value: Values, networks: Sequence[str]) -> Iterator[Check]:
             f"standard deviation far from data: {_said(networks, **{name: deviations})}",
             deviations == sorted(deviations, reverse=True),
         )
-    known = [network for network in networks if (network, "mfvi", "far_epistemic") in value]
-    mfvi, glm = (_each(value, known, method, "far_epistemic") for method in ("mfvi", "glm_full"))
+    known = [network for network in networks if (network, "mfvi", "far_deviation") in value]
+    mfvi, glm = (_each(value, known, method, "far_deviation") for method in ("mfvi", "glm_full"))
     yield Check(
         "Away from data MFVI is more certain than GLM",
-        f"epistemic variance far from data: {_said(known, MFVI=mfvi, GLM=glm)}",
+        f"standard deviation far from data: {_said(known, MFVI=mfvi, GLM=glm)}",
         all(m < g for m, g in zip(mfvi, glm, strict=True)),
     )
 

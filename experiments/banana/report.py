@@ -111,9 +111,7 @@ aleatoric: p(1 − p).
 
 ## Predictives
 
-{_PARAGRAPHS.join(pictures)}
-
-{of_hmc(banana, found)}
+{_PARAGRAPHS.join(filter(None, [*pictures, of_hmc(banana, found)]))}
 
 ## Posteriors of the linear model
 
