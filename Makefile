@@ -41,6 +41,9 @@ bench: $(STAMP) ## build the peers' environment, then measure against it: the qu
 bench-full: $(STAMP) ## every comparison and growth curve, the picture and the pages: hours, 16 GiB
 	PYTHON=$(PYTHON) bash benchmarks/setup_peers.sh
 	.venv-peers/bin/python -m benchmarks --full
+	.venv-peers/bin/python -m benchmarks.evidence
+	$(BIN)/python -m benchmarks.validation
+	$(BIN)/python -m benchmarks.refinement
 	$(BIN)/python -m benchmarks.many_outputs
 	$(BIN)/python -m benchmarks.growth
 	$(BIN)/python -m benchmarks.large_gp
