@@ -69,7 +69,14 @@ def check(truth: Truth, name: str, over: Any, noise: Any, tolerance: float = 1e-
     reached = oracle.value(at(oracle, found.posterior))
     close(torch.tensor(found.log_evidence[-1], dtype=torch.float64), reached, 1e-9)
     close(found.posterior.log_evidence(), reached, 1e-9)
-    assert found.log_evidence[-1] >= oracle.maximum() - tolerance * abs(float(reached))
+    if over == "weight" and noise and isinstance(STRUCTURES_BY_NAME[name].structure, ll.Kron):
+        # Autograd has no derivative of repeated eigenvalues' vectors. The evidence is concave: no slope is enough.
+        x, step = at(oracle, found.posterior), 1e-4
+        moves = step * torch.eye(len(x), dtype=torch.float64)
+        slopes = torch.stack([oracle.value(x + move) - oracle.value(x - move) for move in moves]) / (2 * step)
+        assert float(slopes.abs().max()) < 1e-5
+    else:
+        assert found.log_evidence[-1] >= oracle.maximum() - tolerance * abs(float(reached))
     assert all(b >= a - 1e-9 for a, b in zip(found.log_evidence, found.log_evidence[1:], strict=False))
 
 
