@@ -135,12 +135,13 @@ def main() -> None:
     parser.add_argument("--only", choices=list(STRUCTURES), action="append", help="default: all")
     parser.add_argument("--data", type=int, default=600, help="how many inputs to fit")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=RESULTS / "evidence.json")
     given = parser.parse_args()
-    torch.set_num_threads(2)
+    torch.set_num_threads(given.threads)
     record = json.loads(given.out.read_text()) if given.out.exists() else {"what": "evidence"}
     for name in given.only or STRUCTURES:
-        record[name] = compare(name, given.data, given.rounds) | {"environment": environment.describe(2)}
+        record[name] = compare(name, given.data, given.rounds) | {"environment": environment.describe(given.threads)}
         given.out.write_text(json.dumps(record, indent=1) + "\n")
     print(json.dumps(record, indent=1))
 

@@ -90,7 +90,7 @@ class LeaveOneOut(PriorChoice):
                 known = Gaussian(f.double(), torch.zeros_like(covs[0], dtype=torch.float64))
                 predictions = predict([known if law is None else law for law in left])
                 total[:-1] += torch.stack([_loss(p, target) for p in predictions]).to(total)
-                total[:-1] += torch.tensor([math.inf if law is None else 0.0 for law in left]).to(total)
+                total[:-1] += total.new_tensor([math.inf if law is None else 0.0 for law in left])
                 total[-1] += len(f)
         total = sum_over_processes(total)
         if not total[-1]:

@@ -69,7 +69,7 @@ def check(truth: Truth, name: str, over: Any, noise: Any, tolerance: float = 1e-
     reached = oracle.value(at(oracle, found.posterior))
     close(torch.tensor(found.log_evidence[-1], dtype=torch.float64), reached, 1e-9)
     close(found.posterior.log_evidence(), reached, 1e-9)
-    if over == "weight" and noise and isinstance(STRUCTURES_BY_NAME[name].structure, ll.Kron):
+    if over == "weight" and noise and isinstance(STRUCTURES_BY_NAME[name].structure, ll.Kron | ll.LowRank):
         # Autograd has no derivative of repeated eigenvalues' vectors. The evidence is concave: no slope is enough.
         x, step = at(oracle, found.posterior), 1e-4
         moves = step * torch.eye(len(x), dtype=torch.float64)

@@ -418,7 +418,7 @@ def test_inputs_of_other_forms(name: str, tmp_path: Any) -> None:
         ("likelihood is 'classification'", lambda t: ll.gaussian_process(t.model(), (t.x, t.y), "classification")),
         ("exclude each other", lambda t: fitted("sparse", "coupled").latent(t.x, diagonal=True, joint=True)),
         ("pass a positive number of samples", lambda t: fitted("sparse", "coupled").sample_functions(t.x, 0)),
-        ("no sample; this predictive needs", lambda t: ll.BNN(fitted("sparse", "coupled"))),
+        ("no sample; .*a process to ll.GLM", lambda t: ll.BNN(fitted("sparse", "coupled"))),
         (r"cannot take inputs of shape \[n, 2\]", lambda t: fitted("top", "coupled").latent(t.x[:, :2])),
     ],
 )
