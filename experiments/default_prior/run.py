@@ -26,14 +26,15 @@ PRIORS = ("left out", "evidence", "evidence by layer", "one", "training")
 
 @dataclass(frozen=True)
 class Config:
-    """Seed by seed, so that a run broken off has every problem with some of the seeds."""
+    """Seed by seed, so that a run broken off has every problem with some of the seeds. The rule of the default was
+    found on seeds 0 to 2; these are others."""
 
-    seeds: int = 3
+    seeds: tuple[int, ...] = (3, 4, 5, 6, 7)
     training: tuple[float, ...] = (0.0, 1.0)
     steps: int = 1000
 
     def cells(self) -> list[Cell]:
-        kinds = product(range(self.seeds), PROBLEMS, ACTIVATIONS, self.training)
+        kinds = product(self.seeds, PROBLEMS, ACTIVATIONS, self.training)
         return [Cell(problem, activation, training, seed) for seed, problem, activation, training in kinds]
 
 

@@ -10,7 +10,7 @@ import pytest
 from experiments.default_prior import measure, problems, run
 from experiments.default_prior.run import PRIORS, Config, tables
 
-TINY = Config(seeds=2, steps=5)
+TINY = Config(seeds=(0, 1), steps=5)
 
 
 @pytest.fixture
