@@ -178,7 +178,8 @@ class Points:
 
     def cross(self, groups: Groups, other: Jacobian) -> Tensor:
         """The kernel with other inputs `[G, rows, columns]`."""
-        return torch.cat([kernel_under(groups, tile, other, self.coupled) for tile in self.tiles()], dim=1)
+        parts = [kernel_under(groups, tile, other, self.coupled) for tile in self.tiles()]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=1)
 
     def gram(self, groups: Groups) -> Tensor:
         """The kernel among the points in float64, `[G, rows, rows]`."""
