@@ -6,6 +6,7 @@ from numbers import Integral
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from linlap.errors import InputError
 
@@ -13,6 +14,12 @@ from linlap.errors import InputError
 def is_whole(value: Any, least: int = 1) -> bool:
     """Whether it is a whole number, of Python or numpy, and no smaller than `least`."""
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def all_finite(t: Tensor) -> bool:
+    """Whether no entry is NaN or infinite."""
+    # The sum is finite if all entries are, but for overflow; it needs no mask as large as the tensor.
+    return bool(torch.isfinite(t.sum())) or bool(torch.isfinite(t).all())
 
 
 def check_seed(seed: Any) -> None:

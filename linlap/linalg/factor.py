@@ -7,6 +7,7 @@ import warnings
 import torch
 from torch import Tensor
 
+from linlap.checks import all_finite
 from linlap.errors import LinlapWarning, NotFiniteError
 from linlap.types import Gaussian
 
@@ -20,8 +21,7 @@ def symmetric(matrix: Tensor) -> Tensor:
 
 
 def _require_finite(matrix: Tensor, what: str) -> None:
-    # The sum is finite if all entries are, but for overflow; it needs no mask as large as the matrix.
-    if not torch.isfinite(matrix.sum()) and not torch.isfinite(matrix).all():
+    if not all_finite(matrix):
         raise NotFiniteError(f"the {what} of shape {tuple(matrix.shape)} has NaN or infinite entries.")
 
 

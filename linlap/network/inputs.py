@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from linlap.checks import all_finite
 from linlap.errors import InputError, NotFiniteError
 from linlap.types import Inputs, Params
 
@@ -53,7 +54,7 @@ def check_numbers(x: Inputs) -> None:
     if not len(found[0]):
         raise InputError("there are no inputs (the first axis has length 0); pass at least one.")
     for t in found:
-        if t.is_floating_point() and not torch.isfinite(t).all():
+        if t.is_floating_point() and not all_finite(t):
             raise NotFiniteError(
                 f"the inputs (shape {tuple(t.shape)}) have NaN or infinite entries; remove or impute them first."
             )

@@ -21,7 +21,7 @@ from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import CheckpointFunction
 
-from linlap.checks import is_whole
+from linlap.checks import all_finite, is_whole
 from linlap.errors import InputError, LinlapWarning, NotFiniteError
 from linlap.jacobian import Jacobian
 from linlap.layers import Rule
@@ -390,7 +390,7 @@ class Network:
         return f
 
     def _finite(self, f: Tensor) -> Tensor:
-        if not torch.isfinite(f).all():
+        if not all_finite(f):
             raise NotFiniteError("the model's outputs have NaN or infinite entries for these inputs.")
         return f
 

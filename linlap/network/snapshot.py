@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 import torch
 from torch import Tensor, nn
 
+from linlap.checks import all_finite
 from linlap.errors import InputError, NotFiniteError
 from linlap.layers import taps
 from linlap.types import Params
@@ -100,8 +101,7 @@ def choose(model: nn.Module, parameters: str | Iterable[str] | None) -> list[str
     for name, p in model.named_parameters():
         if isinstance(p, nn.parameter.UninitializedParameter):
             raise InputError(f"the weights {name!r} of a lazy layer have no values yet; run the model once first.")
-        # The sum is finite if all entries are, but for overflow; it needs no mask as large as the weights.
-        if not torch.isfinite(p.sum()) and not torch.isfinite(p).all():
+        if not all_finite(p):
             raise NotFiniteError(f"the weights {name!r} have NaN or infinite entries; the training diverged.")
     if parameters is None:
         return list(trainable)

