@@ -15,9 +15,13 @@ from tests.checks import close, noise, orthogonal, spd
 NAN = float("nan")
 
 
+SIZES = [5, 128, 150, 320, 321]  # those between are factored by panels
+
+
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
-def test_cholesky_of_what_has_one_is_exact_and_silent(batch: tuple[int, ...]) -> None:
-    P = spd(5, *batch)
+def test_cholesky_of_what_has_one_is_exact_and_silent(batch: tuple[int, ...], size: int) -> None:
+    P = spd(size, *batch)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         L = safe_cholesky(P)
@@ -25,17 +29,19 @@ def test_cholesky_of_what_has_one_is_exact_and_silent(batch: tuple[int, ...]) ->
     assert not L.triu(1).any()
 
 
-def test_cholesky_says_how_much_it_added() -> None:
-    root = noise(6, 2)
+@pytest.mark.parametrize("size", SIZES)
+def test_cholesky_says_how_much_it_added(size: int) -> None:
+    root = noise(size, 2)
     singular = root @ root.mT
     with pytest.warns(ll.LinlapWarning, match="precision was singular; added .*e-"):
         L = safe_cholesky(singular, "precision")
     close(L @ L.mT, singular, 1e-6)
 
 
-def test_cholesky_of_a_batch_mends_only_what_needs_it() -> None:
-    root = noise(6, 2)
-    batch = torch.stack([spd(6), root @ root.mT, 1e6 * spd(6, seed=1)])
+@pytest.mark.parametrize("size", SIZES)
+def test_cholesky_of_a_batch_mends_only_what_needs_it(size: int) -> None:
+    root = noise(size, 2)
+    batch = torch.stack([spd(size), root @ root.mT, 1e6 * spd(size, seed=1)])
     with pytest.warns(ll.LinlapWarning, match="added .*e-"):
         L = safe_cholesky(batch)
     for k in (0, 2):
