@@ -22,6 +22,17 @@ def all_finite(t: Tensor) -> bool:
     return bool(torch.isfinite(t.sum())) or bool(torch.isfinite(t).all())
 
 
+def check_pairs(things: Any, data: Any, what: str) -> None:
+    """A list of things, and a list of as many data."""
+    if things and isinstance(data, list | tuple) and len(data) == len(things):
+        return
+    given = f"{len(data)} data" if isinstance(data, list | tuple) else f"data of type {type(data).__name__}"
+    raise InputError(
+        f"{len(things)} {what} and {given}; pass at least one, and a list with the data of each in the same order, "
+        "such as [(X, y)] * 3 for three of the same data."
+    )
+
+
 def check_seed(seed: Any) -> None:
     if not is_whole(seed, 0):
         raise InputError(f"seed={seed!r}; pass a whole number ≥ 0.")

@@ -226,9 +226,9 @@ def test_the_one_at_fault_is_named() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"model": []}, "0 models; pass at least one"),
-        ({"data": DATA[:1]}, "2 models; .* the data of each"),
-        ({"data": DATA[0][0]}, "2 models; .* the data of each"),
+        ({"model": []}, "0 models and .*; pass at least one"),
+        ({"data": DATA[:1]}, "2 models and .* the data of each"),
+        ({"data": DATA[0][0]}, "2 models and .* the data of each"),
         ({"prior": [1.0]}, "1 values of prior for 2 models"),
         ({"likelihood": [ll.Categorical()] * 3}, "3 values of likelihood for 2 models"),
     ],

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import vmap
 
+from linlap.checks import check_pairs
 from linlap.data import Batches, TensorBatches, as_batches
 from linlap.errors import InputError, LinlapWarning
 from linlap.fit import check_kinds
@@ -182,12 +183,7 @@ def problems_of(models: Any, data: Any, likelihood: Likelihood, prior: Any, *, t
     """One problem, or one for each model of a list with its own data; a prior for each of them, or one for all."""
     if not isinstance(models, list | tuple):
         return [_problem("the network", models, data, likelihood, _prior(prior, tempered))]
-    if not models or not isinstance(data, list | tuple) or len(data) != len(models):
-        given = f"{len(data)} data" if isinstance(data, list | tuple) else f"data of type {type(data).__name__}"
-        raise InputError(
-            f"{len(models)} models and {given}; pass at least one model, and a list with the data of each, such as "
-            "[(X, y)] * 3 for three models of the same data."
-        )
+    check_pairs(models, data, "models")
     priors = prior if isinstance(prior, list | tuple) else [prior] * len(models)
     if len(priors) != len(models):
         raise InputError(f"{len(models)} models and {len(priors)} priors; pass one prior for each, or one for all.")

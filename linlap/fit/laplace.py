@@ -7,6 +7,7 @@ from typing import Any, overload
 
 from torch import nn
 
+from linlap.checks import check_pairs
 from linlap.curvature import Structure
 from linlap.errors import InputError, about
 from linlap.fit.stack import curvatures
@@ -70,10 +71,7 @@ def laplace(
     if not isinstance(model, list | tuple):
         task = Task.of(model, data, likelihood, prior, options)
         return task.posterior(task.curvature())
-    if not model or not isinstance(data, list | tuple) or len(data) != len(model):
-        raise InputError(
-            f"{len(model)} models; pass at least one, and a list with the data of each, in the same order."
-        )
+    check_pairs(model, data, "models")
     given = zip(
         model, data, _each(likelihood, len(model), "likelihood"), _each(prior, len(model), "prior"), strict=True
     )

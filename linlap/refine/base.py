@@ -9,6 +9,7 @@ from typing import Any, TypeVar, overload
 
 import torch
 
+from linlap.checks import check_pairs
 from linlap.errors import InputError, about
 from linlap.posteriors import FunctionPosterior, WeightPosterior
 
@@ -51,10 +52,7 @@ def refine(posterior: Any, data: Any, method: Method, *, progress: bool = True) 
     with torch.inference_mode(False), torch.no_grad():
         if not isinstance(posterior, list | tuple):
             return method.refine(posterior, data, progress=progress)
-        if not posterior or not isinstance(data, list | tuple) or len(data) != len(posterior):
-            raise InputError(
-                f"{len(posterior)} posteriors; pass at least one, and a list with the data of each, in the same order."
-            )
+        check_pairs(posterior, data, "posteriors")
         return method.refine_all(posterior, data, progress=progress)
 
 

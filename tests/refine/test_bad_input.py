@@ -115,5 +115,7 @@ def test_methods_are_objects(method: Any) -> None:
 
 def test_lists_go_with_lists() -> None:
     for posteriors, data in (([weights()], (X, Y)), ([weights()] * 2, [(X, Y)]), ([], [])):
-        with pytest.raises(ll.InputError, match="posteriors; pass at least one, and a list with the data of each"):
+        with pytest.raises(
+            ll.InputError, match="posteriors and .*; pass at least one, and a list with the data of each"
+        ):
             ll.refine(posteriors, data, ll.GlmMap())
