@@ -8,6 +8,9 @@ from benchmarks.peers import Outputs, Structure
 
 AGREEMENT = 1e-10  # greatest relative error to the default peer in float64
 MANY_OUTPUTS = 6  # variances of a last layer's thousand outputs, in times of the layer's own matrix product
+EVIDENCE = 100  # times the speed of the peer's 100 steps, for a full covariance
+VALIDATION = {"10 precisions": 2.0, "50 precisions": 5.0}  # in times of one prediction
+REFINEMENT, REFINEMENT_GIB = 20, 4  # times the speed of the same steps over weights; memory at scale
 IMPORT_RATIO = 1.3  # importing linlap, in times of importing torch
 
 

@@ -23,13 +23,14 @@ ROOT = Path(__file__).parents[1]
 def main() -> None:
     """Write both pages."""
     paths = sorted(RESULTS.glob("*.json"))
-    environment, gpu, imports = (_read(name) for name in ("environment", "gpu", "import"))
+    environment, gpu = (_read(name) for name in ("environment", "gpu"))
+    others = {name: _read(name) for name in ("import", "evidence", "validation", "refinement")}
     records = load(paths)
     found = comparisons(records)
     _write(ROOT / "README.md", {"speed": speed(found, environment, gpu)})
     pieces = {
         "machine": f"{machine(environment)}; {_versions(environment)}.",
-        "bars": markdown([_bar_row(verdict) for verdict in verdicts(records, imports)]),
+        "bars": markdown([_bar_row(verdict) for verdict in verdicts(records, others)]),
         "comparisons": markdown([_speed_row(row) for row in found]),
         "tables": "\n\n".join(_fenced(part) for part in parts(paths)),
         "gpu": gpu_tables(gpu),

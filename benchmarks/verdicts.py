@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +30,8 @@ class Verdict:
         return self.found >= self.wanted if self.more_is_better else self.found <= self.wanted
 
 
-def verdicts(records: list[Record], imports: Record) -> list[Verdict]:
-    """All bars, in the order of bars.py."""
+def verdicts(records: list[Record], others: Mapping[str, Record]) -> list[Verdict]:
+    """All bars, in the order of bars.py; `others` are the records that are a file each, by its name."""
     by_kind = {(r["what"], r.get("problem"), r.get("structure")): r for r in records}
     found: list[Verdict] = []
     for (problem, structure), latent in bars.LATENT.items():
@@ -51,8 +51,24 @@ def verdicts(records: list[Record], imports: Record) -> list[Verdict]:
     products = dig(many, "products", "Kron", "median")
     what = f"variances of {many.get('classes', 'many')} outputs, last layer Kron"
     found.append(Verdict(what, "times the layer's product", bars.MANY_OUTPUTS, products, False))
-    ratio = dig(imports, "ratio", "median")
+    found += _of_choices(others)
+    ratio = dig(others["import"], "ratio", "median")
     return [*found, Verdict("import linlap", "times import torch", bars.IMPORT_RATIO, ratio, False)]
+
+
+def _of_choices(others: Mapping[str, Record]) -> Iterator[Verdict]:
+    """Choosing the prior, and refining."""
+    evidence, validation, refinement = (others[name] for name in ("evidence", "validation", "refinement"))
+    ratio = dig(evidence, "Full", "times faster", "choice")
+    yield Verdict("prior by the evidence, Full, 4706 weights", "times faster", bars.EVIDENCE, ratio, True)
+    for grid, wanted in bars.VALIDATION.items():
+        ratio = dig(validation, "times one prediction", grid)
+        yield Verdict(f"prior by validation, mlp Kron, {grid}", "times one prediction", wanted, ratio, False)
+    ratio = dig(refinement, "spaces", "times faster than 250 steps over weights")
+    yield Verdict("natural gradients, full, over outputs", "times over weights", bars.REFINEMENT, ratio, True)
+    peak = dig(refinement, "scale", "peak_bytes")
+    gib = None if peak is None else peak / 2**30
+    yield Verdict("natural gradients, Kron, 3c3d", "GiB", bars.REFINEMENT_GIB, gib, False)
 
 
 def _of_latent(what: str, bar: bars.LatentBar, record: Record) -> Iterator[Verdict]:
