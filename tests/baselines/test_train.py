@@ -123,6 +123,7 @@ def test_the_seed_decides_the_batches_and_nothing_else_does() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("batch_size", [None, 7])
 def test_on_a_gpu_as_on_a_cpu(batch_size: int | None) -> None:
     """Also where steps are replayed as a graph, whose rate must still change."""
