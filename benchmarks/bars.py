@@ -11,6 +11,7 @@ MANY_OUTPUTS = 6  # variances of a last layer's thousand outputs, in times of th
 EVIDENCE = 100  # times the speed of the peer's 100 steps, for a full covariance
 VALIDATION = {"10 precisions": 2.0, "50 precisions": 5.0}  # in times of one prediction
 REFINEMENT, REFINEMENT_GIB = 20, 4  # times the speed of the same steps over weights; memory at scale
+REFINEMENT_NLJ = 1.0  # the linear model's negative log joint density after refining at scale, in times of before
 IMPORT_RATIO = 1.3  # importing linlap, in times of importing torch
 
 

@@ -59,8 +59,9 @@ def verdicts(records: list[Record], others: Mapping[str, Record]) -> list[Verdic
 def _of_choices(others: Mapping[str, Record]) -> Iterator[Verdict]:
     """Choosing the prior, and refining."""
     evidence, validation, refinement = (others[name] for name in ("evidence", "validation", "refinement"))
-    ratio = dig(evidence, "Full", "times faster", "choice")
-    yield Verdict("prior by the evidence, Full, 4706 weights", "times faster", bars.EVIDENCE, ratio, True)
+    for run in ("Full", "Full, two threads"):
+        ratio = dig(evidence, run, "times faster", "choice")
+        yield Verdict(f"prior by the evidence, {run}, 4706 weights", "times faster", bars.EVIDENCE, ratio, True)
     for grid, wanted in bars.VALIDATION.items():
         ratio = dig(validation, "times one prediction", grid)
         yield Verdict(f"prior by validation, mlp Kron, {grid}", "times one prediction", wanted, ratio, False)
@@ -69,6 +70,10 @@ def _of_choices(others: Mapping[str, Record]) -> Iterator[Verdict]:
     peak = dig(refinement, "scale", "peak_bytes")
     gib = None if peak is None else peak / 2**30
     yield Verdict("natural gradients, Kron, 3c3d", "GiB", bars.REFINEMENT_GIB, gib, False)
+    before, after = (dig(refinement, "scale", f"negative_log_joint_{when}") for when in ("before", "after"))
+    growth = None if before is None or after is None else after / before
+    what = "negative log joint at the mean, times before"
+    yield Verdict("natural gradients, Kron, 3c3d", what, bars.REFINEMENT_NLJ, growth, False)
 
 
 def _of_latent(what: str, bar: bars.LatentBar, record: Record) -> Iterator[Verdict]:

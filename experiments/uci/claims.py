@@ -33,7 +33,9 @@ def counted(rows: Iterable[Row], methods: Sequence[str]) -> tuple[int, int]:
 def _reproduced(rows: Sequence[Row], methods: Sequence[str], share: float, said: str) -> Check | None:
     count, every = counted(rows, methods)
     claim = f"{said}: at least {share:.0%} within 2 standard errors of the paper's, or better"
-    return Check(claim, f"{count} of {every}", count >= share * every) if every else None
+    missing = [method for method in methods if not any(row.method == method for row in rows)]
+    without = f", {' and '.join(missing)} not measured" if missing else ""
+    return Check(claim, f"{count} of {every}{without}", count >= share * every) if every else None
 
 
 def _better(rows: Sequence[Row], one: str, other: str, share: float, claim: str) -> Check | None:

@@ -163,11 +163,12 @@ def test_claims_are_held_against_the_rows_there_are() -> None:
     assert claims.held([]) == []
     rows = [row("map", 0.5, 0.5), row("glm_full", 0.53, 0.5), row("bnn_full", 0.4, 0.6), row("gp_coupled", 9.0)]
     near, order = claims.held(rows)
-    assert (near.found, near.holds) == ("2 of 3", False)
+    assert (near.found, near.holds) == ("2 of 3, mfvi and glm_diag not measured", False)
     assert (order.found, order.holds) == ("0 of 1", False)
     refined = [row("glm_refine_full", 0.53, 0.6), row("glm_full", 0.3, None, "cancer")]
     checks = claims.held([*rows, *refined, row("glm_refine_full", 0.4, 0.39, "cancer")])
-    assert [check.found for check in checks] == ["2 of 3", "2 of 2", "0 of 1", "1 of 2"]
+    found = ["2 of 3, mfvi and glm_diag not measured", "2 of 2, glm_refine_diag not measured", "0 of 1", "1 of 2"]
+    assert [check.found for check in checks] == found
     assert [check.holds for check in checks] == [False, True, False, False]
 
 
